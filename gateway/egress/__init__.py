@@ -1,0 +1,1 @@
+"""The egress proxy: listener, request heads, sessions, tunnels, forwarding, resolution and dialling."""

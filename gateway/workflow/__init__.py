@@ -1,0 +1,1 @@
+"""Workflow files: grammar, model, sandbox resolution and the node engine."""

@@ -1,0 +1,1 @@
+"""What is allowed: hosts, addresses, patterns, rules and the decision. Pure: no I/O, no clock."""
