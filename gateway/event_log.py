@@ -141,9 +141,7 @@ class EventLog:
             return
         if not self._drain():
             for line in self._backlog:
-                sys.stderr.write(
-                    f"iterion: event not written to {self.path}: {line.decode(errors='replace')}"
-                )
+                sys.stderr.write(f"iterion: event not written to {self.path}: {line.decode(errors='replace')}")
         elif self._behind:
             self._become_current()
         self._fsync()

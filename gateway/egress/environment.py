@@ -1,8 +1,8 @@
 """The variables that lead the programs inside a sandbox to the proxy.
 
-There is no standard: each client family reads its own (curl only the lower-case ``http_proxy``, node only when
-``NODE_USE_ENV_PROXY`` says so, rsync and Java neither). None of this is enforcement; where egress is enforced, a
-program that ignores all of it reaches nothing.
+There is no standard: each client family reads its own (curl only the lower-case ``http_proxy``, node only
+when ``NODE_USE_ENV_PROXY`` says so, rsync and Java neither). None of this is enforcement; where egress is
+enforced, a program that ignores all of it reaches nothing.
 """
 
 import secrets
@@ -40,7 +40,7 @@ def proxy_environment(
         port: its TCP port.
         token: the run's proxy token.
         no_proxy: hosts that are reached without the proxy.
-        ssh_connect: command line prefix of the ssh helper inside (see ``ssh_connect.py``), or None without one.
+        ssh_connect: how the ssh helper is run inside (see ``ssh_connect.py``), or None without one.
 
     Returns:
         Names and values, upper and lower case where clients differ.

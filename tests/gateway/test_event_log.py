@@ -51,9 +51,7 @@ def test_a_line_has_the_documented_shape(tmp_path: Path) -> None:
     log = EventLog(tmp_path / "events.jsonl", "r1", wall_clock=lambda: 1_767_225_600.0785)
     log.emit(node(1), node_id="build")
     log.emit(
-        NetworkClosed(
-            host="a.test", port=443, connection=1, bytes_up=2, bytes_down=3, duration_ms=4, outcome="closed"
-        )
+        NetworkClosed(host="a.test", port=443, connection=1, bytes_up=2, bytes_down=3, duration_ms=4, outcome="closed")
     )
     log.close()
     first, second = read_events(log.path)
@@ -172,9 +170,7 @@ async def test_a_slow_disk_takes_the_writer_off_the_loop(tmp_path: Path) -> None
     assert sum(event["type"] == "node_started" for event in events) == 101
 
 
-def test_close_writes_what_waits_and_says_what_it_could_not(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_close_writes_what_waits_and_says_what_it_could_not(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = FaultyFile()
     log = EventLog(tmp_path / "late.jsonl", "r1", write=file.write)
     file.full = True

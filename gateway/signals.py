@@ -1,0 +1,38 @@
+"""Signals that end a run: the first one cancels it in order, the second one ends the process at once."""
+
+import os
+import signal
+from collections.abc import Callable
+from typing import Final
+
+import trio
+
+__all__ = ["STOP_SIGNALS", "cancel_on_signal"]
+
+STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+async def cancel_on_signal(
+    stop: Callable[[signal.Signals], None],
+    at_once: Callable[[], None],
+    *,
+    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Child task of a run: call ``stop`` for the first stop signal, and end the process for the second.
+
+    Args:
+        stop: begins an orderly end; must return at once.
+        at_once: last words before the process ends, such as closing the record. The sandbox needs none: the
+            kernel kills it with this process.
+
+    Never returns. Cancellation restores the signals' former handling.
+    """
+    with trio.open_signal_receiver(*STOP_SIGNALS) as received:
+        task_status.started()
+        stopping = False
+        async for number in received:
+            if stopping:
+                at_once()
+                os._exit(128 + number)
+            stopping = True
+            stop(signal.Signals(number))
