@@ -38,10 +38,10 @@ _NAME: Final = re.compile(
 # A last label that inet_aton, getaddrinfo or a programming language would read as a number (WHATWG URL, "ends in a
 # number checker", widened to every base).
 _NUMBER: Final = re.compile(r"[0-9]+|0x[0-9a-f]*|0o[0-7]+|0b[01]+", re.ASCII)
+_LAST_OF_A_NUMBER: Final = "0123456789abcdefx"
 _OCTET: Final = r"(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
 _DOTTED_QUAD: Final = re.compile(rf"{_OCTET}(?:\.{_OCTET}){{3}}", re.ASCII)
 _IPV6: Final = re.compile(r"[0-9A-Fa-f:.]{2,45}", re.ASCII)
-_PORT: Final = re.compile(r"[1-9][0-9]{0,4}", re.ASCII)
 
 
 class InvalidHost(ValueError):
@@ -68,12 +68,13 @@ class Host:
     address: IPAddress | None = None
 
     def __post_init__(self) -> None:
-        if (self.name is None) is (self.address is None):
+        address = self.address
+        if (self.name is None) is (address is None):
             raise InvalidHost(str(self.name), "a host is a name or an address, exactly one of the two")
-        if isinstance(self.address, IPv6Address):
-            if self.address.scope_id is not None:
-                raise InvalidHost(str(self.address), "an address with a zone (`%`) is not accepted")
-            object.__setattr__(self, "address", unmapped(self.address))
+        if address is not None and isinstance(address, IPv6Address):
+            if address.scope_id is not None:
+                raise InvalidHost(str(address), "an address with a zone (`%`) is not accepted")
+            object.__setattr__(self, "address", unmapped(address))
 
     @property
     def is_address(self) -> bool:
@@ -122,7 +123,8 @@ def parse_port(text: str) -> int:
 
     Raises `InvalidHost`.
     """
-    if _PORT.fullmatch(text) is None or int(text) > MAX_PORT:
+    # isdigit alone would take the digits of every script, and int would take signs, spaces and underscores.
+    if not (text.isascii() and text.isdigit() and len(text) <= 5 and text[0] != "0" and int(text) <= MAX_PORT):
         raise InvalidHost(text, f"a port is a number from 1 to {MAX_PORT}, digits only, without leading zeros")
     return int(text)
 
@@ -177,7 +179,7 @@ def parse_host(text: str) -> Host:
         raise InvalidHost(text, _explain(name))
     if len(name) > MAX_NAME_BYTES:
         raise InvalidHost(text, f"longer than {MAX_NAME_BYTES} bytes once it is in ASCII")
-    if _NUMBER.fullmatch(name, name.rfind(".") + 1):
+    if name[-1] in _LAST_OF_A_NUMBER and _NUMBER.fullmatch(name, name.rfind(".") + 1):
         return Host(address=_parse_ipv4(text, name))
     if "xn--" in name:
         for label in name.split("."):

@@ -89,7 +89,7 @@ _MESSAGES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class RuleSource:
-    """Where a rule was written: `origin` ("user", "node", "cli", "preset:NAME"...), and its file and line if it has one.
+    """Where a rule was written: `origin` ("user", "node", "cli", "preset:NAME"...), its file and line if it has one.
 
     Prints as `policy.yaml:7`, `preset iterion-default` or `--allow`.
     """
