@@ -42,6 +42,7 @@ lint: $(STAMP)
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+	$(BIN)/mypy --config-file= --strict .ci/coverage_gate.py
 
 format: $(STAMP)
 	$(BIN)/ruff check --fix

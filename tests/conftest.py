@@ -14,6 +14,13 @@ from tests.support.ordinary_user import OrdinaryUser
 from tests.support.ordinary_user import ordinary_user as make_ordinary_user
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Say in the XML report which tests use something real, so that a skipped one can be found there."""
+    for item in items:
+        if item.get_closest_marker("real") is not None:
+            item.user_properties.append(("real", "yes"))
+
+
 @pytest.fixture(scope="session", autouse=True)
 def session_temporary_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Give this session, and all that it starts, a temporary folder in which nothing else is ever put."""
