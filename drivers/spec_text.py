@@ -58,4 +58,4 @@ def canonical_path_problem(name: str, value: str) -> Iterator[str]:
         yield f"{name}: `/` would hide the whole system; write a directory below it, such as /workspace"
     elif posixpath.normpath(value) != value or value.startswith("//"):
         fixed = "/" + posixpath.normpath(value).lstrip("/")
-        yield f"{name}: {printable(value)} is not canonical (`..`, `.`, `//` or a `/` at the end); write {printable(fixed)}"
+        yield f"{name}: {printable(value)} has `..`, `.`, `//` or a `/` at the end; write {printable(fixed)}"
