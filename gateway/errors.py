@@ -5,9 +5,24 @@ Each room raises its own types; this module adds those that belong to the gatewa
 exception's text or a secret.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-__all__ = ["ConfigError", "IterionError", "RunFailed", "UsageError"]
+from drivers.base import DriverError, SandboxLost
+from drivers.spec import SpecError
+from gateway.workflow.diagnostics import FlowError
+from policy.rules import PolicyError
+
+__all__ = [
+    "ConfigError",
+    "IterionError",
+    "Position",
+    "RunFailed",
+    "UsageError",
+    "exit_code_of",
+    "is_expected",
+    "primary_error",
+]
 
 
 class IterionError(Exception):
@@ -65,3 +80,51 @@ class ConfigError(IterionError):
 
 class RunFailed(IterionError):
     """The run itself failed: a node, the sandbox or an explicit ``fail``."""
+
+
+_EXIT_CODES: tuple[tuple[type[BaseException], int], ...] = (
+    (PolicyError, 2),
+    (SpecError, 2),
+    (FlowError, 2),
+    (DriverError, 1),
+    (SandboxLost, 1),
+)
+"The errors of the other rooms that a user can meet, and the exit code of each."
+
+
+def is_expected(error: BaseException) -> bool:
+    """Say whether an error is one that its message explains, rather than a fault of this program."""
+    return isinstance(error, (IterionError, *(kind for kind, _ in _EXIT_CODES)))
+
+
+def exit_code_of(error: BaseException) -> int:
+    """Return the process's exit code for an error: 2 for configuration, 1 for everything else."""
+    if isinstance(error, IterionError):
+        return error.exit_code
+    return next((code for kind, code in _EXIT_CODES if isinstance(error, kind)), 1)
+
+
+def primary_error(error: BaseException) -> BaseException:
+    """Return the one error of a group that its user must see.
+
+    An unexpected one comes first, because it is a fault; then the loss of the sandbox, because it explains the
+    others; else the first in the group. The rest hang on to it as notes of its trace.
+    """
+    if not isinstance(error, BaseExceptionGroup):
+        return error
+    leaves = list(_leaves(error))
+    unexpected = [leaf for leaf in leaves if not is_expected(leaf)]
+    lost = [leaf for leaf in leaves if isinstance(leaf, SandboxLost)]
+    chosen = (unexpected or lost or leaves)[0]
+    for other in leaves:
+        if other is not chosen:
+            chosen.add_note(f"also: {type(other).__name__}: {other}")
+    return chosen
+
+
+def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            yield from _leaves(error)
+        else:
+            yield error

@@ -1,0 +1,70 @@
+"""The ``iterion`` command. Commands are imported when they are called, so that ``--help`` stays fast."""
+
+import importlib
+import sys
+from typing import Final
+
+import click
+
+__all__ = ["cli", "main"]
+
+PROGRAM: Final = "iterion"
+
+COMMANDS: Final = {
+    "policy": ("gateway.cli.policy", "policy", "Check what a policy decides."),
+    "run": ("gateway.cli.run", "run", "Run a workflow in its sandbox."),
+    "sandbox": ("gateway.cli.sandbox", "sandbox", "Run a command in a sandbox."),
+}
+"name -> (module, attribute, one line of help)"
+
+
+class LazyGroup(click.Group):
+    """A group that knows its commands' names and help without importing them."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names for ``--help``."""
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the command that is called."""
+        if cmd_name not in COMMANDS:
+            return None
+        module, attribute, _ = COMMANDS[cmd_name]
+        command = getattr(importlib.import_module(module), attribute)
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the list of commands from the table."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, _, text) in sorted(COMMANDS.items())])
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="iterion-sandbox", prog_name=PROGRAM)
+def cli() -> None:
+    """Run coding agents in a throwaway sandbox whose only way out is a policy-enforcing gateway."""
+
+
+def main() -> None:
+    """Run the command line and exit: 0 done, 1 failed, 2 usage or configuration."""
+    try:
+        code = cli.main(prog_name=PROGRAM, standalone_mode=False)
+    except click.exceptions.Abort:
+        code = 130
+    except click.ClickException as error:
+        error.show()
+        code = error.exit_code
+    except Exception as error:
+        code = _report(error)
+    sys.exit(code or 0)
+
+
+def _report(error: Exception) -> int:
+    from gateway.errors import exit_code_of, is_expected, primary_error
+
+    primary = primary_error(error)
+    if not is_expected(primary):
+        raise error
+    click.echo(f"{PROGRAM}: error: {primary}", err=True)
+    return exit_code_of(primary)
