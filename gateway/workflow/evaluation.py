@@ -176,9 +176,7 @@ def _compare(term: Chain, context: Mapping[str, Any]) -> bool:
         return _equal(left, right)
     if operator == "!=":
         return not _equal(left, right)
-    comparable = (_is_number(left) and _is_number(right)) or (
-        isinstance(left, str) and isinstance(right, str)
-    )
+    comparable = (_is_number(left) and _is_number(right)) or (isinstance(left, str) and isinstance(right, str))
     if not comparable:
         raise ExpressionError(
             f"{operator!r} compares two numbers or two strings, not {kind_of(left)} and {kind_of(right)}",
@@ -228,11 +226,7 @@ def _calculate(operator: str, left: Any, right: Any, offset: int) -> int | float
         raise ExpressionError("division by zero", offset) from None
     except OverflowError:
         raise ExpressionError("the result is too large", offset) from None
-    too_large = (
-        result.bit_length() > LIMITS.max_integer_bits
-        if isinstance(result, int)
-        else not math.isfinite(result)
-    )
+    too_large = result.bit_length() > LIMITS.max_integer_bits if isinstance(result, int) else not math.isfinite(result)
     if too_large:
         raise ExpressionError("the result is too large", offset)
     return result
@@ -240,9 +234,7 @@ def _calculate(operator: str, left: Any, right: Any, offset: int) -> int | float
 
 def _check_size(items: int, offset: int) -> None:
     if items > LIMITS.max_value_items:
-        raise ExpressionError(
-            f"the result has more than {LIMITS.max_value_items} elements or characters", offset
-        )
+        raise ExpressionError(f"the result has more than {LIMITS.max_value_items} elements or characters", offset)
 
 
 # -- Functions -------------------------------------------------------------------------------------

@@ -256,9 +256,7 @@ class _Parser:
         operators: list[tuple[str, int]] = []
         while self.at(*_LEVELS[level]):
             if operators and self.current.text in COMPARISONS:
-                raise ExpressionError(
-                    "comparisons do not chain; join two of them with '&&'", self.current.offset
-                )
+                raise ExpressionError("comparisons do not chain; join two of them with '&&'", self.current.offset)
             operator = self.take()
             operators.append((operator.text, operator.offset))
             operands.append(self.level(level + 1))
@@ -314,9 +312,7 @@ class _Parser:
 
     def call(self, name: _Token) -> Term:
         if name.text not in FUNCTIONS:
-            raise ExpressionError(
-                f"there is no function {name.text!r}; there are {', '.join(FUNCTIONS)}", name.offset
-            )
+            raise ExpressionError(f"there is no function {name.text!r}; there are {', '.join(FUNCTIONS)}", name.offset)
         self.index += 1
         arguments: list[Term] = []
         if not self.at(")"):

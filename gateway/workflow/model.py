@@ -76,10 +76,24 @@ class Diagnostic:
     message: str
     position: SourcePos
     hint: str = ""
+    source_line: str = ""
+    """The line of the file that ``position`` is in."""
 
     def __str__(self) -> str:
         hint = f" ({self.hint})" if self.hint else ""
         return f"{self.position}: {self.severity} {self.code}: {self.message}{hint}"
+
+    def render(self) -> str:
+        """Several lines for a terminal: the finding, the offending line with a caret, the hint."""
+        lines = [f"{self.position}: {self.severity} {self.code}: {self.message}"]
+        if self.source_line:
+            before = self.position.column - 1
+            start = max(0, before - 60)
+            lines.append("    " + self.source_line[start : start + 100].replace("\t", " "))
+            lines.append("    " + " " * (before - start) + "^")
+        if self.hint:
+            lines.append(f"    {self.hint}")
+        return "\n".join(lines)
 
 
 # -- Declarations ----------------------------------------------------------------------------------
