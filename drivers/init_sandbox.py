@@ -9,6 +9,7 @@ import trio
 
 from drivers import control
 from drivers.base import (
+    MCP_PORT,
     PROBE_TARGETS,
     PROXY_PORT,
     DriverError,
@@ -21,6 +22,9 @@ from drivers.base import (
 from drivers.init_client import InitClient, InitProcess
 from drivers.stdio import StreamSet, open_streams, open_terminal
 
+LISTENER_NAMES = ("proxy", "mcp")
+LISTENER_PORTS = (PROXY_PORT, MCP_PORT)
+"""The listeners of a sandbox with an isolated network, in the order in which init hands them out."""
 KILL_TIMEOUT_S = 10.0
 """How long leaving an `exec` block waits for the process tree to be gone."""
 

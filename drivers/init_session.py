@@ -82,7 +82,7 @@ async def _greet(client: InitClient, root: SandboxRoot, listener_count: int) -> 
     except trio.TooSlowError:
         raise DriverError(f"the sandbox did not start within {START_TIMEOUT_S:.0f} s; {root.stderr_tail()}") from None
     except SandboxLost as error:
-        raise DriverError(str(error)) from None
+        raise DriverError(f"{error} ({await _autopsy(root)})") from None
 
 
 async def _autopsy(root: SandboxRoot) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from drivers.mounts import MountError, parse_mount
 from drivers.spec_text import (
     ENV_NAME,
     IMAGE,
@@ -205,7 +206,10 @@ class SandboxSpec:
             yield from script_problem("post_create", self.post_create)
         yield from env_problems("env", self.env)
         for mount in self.mounts:
-            yield from argument_problem("mounts", mount)
+            try:
+                parse_mount(mount)
+            except MountError as error:
+                yield str(error)
         yield from self._limit_problems()
         yield from self.network.problems()
 

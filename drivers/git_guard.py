@@ -1,0 +1,122 @@
+"""Keeping a sandbox from planting code that the host's git runs later.
+
+A repository's `config` can name programs (`core.fsmonitor`, filters, pagers) and its `hooks` are programs; git on the
+host runs them without asking. So both are read-only inside, and the directories that lead to them are mount points,
+which can be neither renamed nor replaced.
+
+What mounts cannot prevent: a sandbox may create a *new* repository somewhere in the workspace, or point a submodule's
+`.git` file at one. Whoever runs git on the workspace afterwards must therefore not trust its configuration.
+"""
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from drivers.base import DriverError
+from drivers.view import View
+
+READ_ONLY_FILES = ("config", "config.worktree", "commondir", "gitdir")
+"""Files of a git directory that say where configuration comes from, or are it."""
+
+MAX_DEPTH = 6
+MAX_GIT_DIRECTORIES = 500
+
+
+def kind_of(path: str) -> str:
+    """file, directory, link, other or absent; a link is not followed, since a sandbox may have made it."""
+    try:
+        mode = os.lstat(path).st_mode
+    except OSError:
+        return "absent"
+    if stat.S_ISLNK(mode):
+        return "link"
+    if stat.S_ISDIR(mode):
+        return "directory"
+    return "file" if stat.S_ISREG(mode) else "other"
+
+
+def is_git_directory(path: str) -> bool:
+    """Whether `path` looks like the inside of a .git."""
+    return kind_of(f"{path}/HEAD") == "file" and kind_of(f"{path}/config") == "file"
+
+
+def git_directories(path: str) -> list[str]:
+    """The git directories that a writable directory holds: itself, or its .git."""
+    return [
+        candidate
+        for candidate in (path, f"{path}/.git")
+        if kind_of(candidate) == "directory" and is_git_directory(candidate)
+    ]
+
+
+def guard_git(view: View, source: str, target: str) -> None:
+    """Protect the repository in a directory that was just made writable.
+
+    :param source: the directory on the host.
+    :param target: where it is inside.
+    :raises DriverError: it has a shape that cannot be protected.
+    """
+    if kind_of(f"{source}/.git") == "file":  # a worktree's pointer to its git directory
+        view.show(f"{source}/.git", f"{target}/.git")
+    for directory in git_directories(source):
+        _guard_directory(view, directory, target + directory[len(source) :])
+
+
+def _guard_directory(view: View, source: str, target: str) -> None:
+    view.show(source, target, writable=True)
+    _guard_files(view, source, target)
+    hooks = kind_of(f"{source}/hooks")
+    if hooks == "absent":
+        view.mask(f"{target}/hooks", directory=True)  # leaves an empty directory, as `git init` does
+    for directory in _nested(source):
+        inside = target + directory[len(source) :]
+        view.show(directory, inside, writable=True)
+        _guard_files(view, directory, inside)
+
+
+def _guard_files(view: View, source: str, target: str) -> None:
+    for name in (*READ_ONLY_FILES, "hooks"):
+        kind = kind_of(f"{source}/{name}")
+        if kind == "link":
+            raise DriverError(
+                f"{source}/{name} is a symbolic link, which could be replaced from inside the sandbox; "
+                "put the real thing there"
+            )
+        if kind in ("file", "directory"):
+            view.show(f"{source}/{name}", f"{target}/{name}")
+
+
+def _nested(source: str) -> Iterator[str]:
+    """The git directories of worktrees and submodules, and every directory on the way to them."""
+    queue = [(f"{source}/worktrees", 1), (f"{source}/modules", 1)]
+    count = 0
+    while queue:
+        path, depth = queue.pop(0)
+        if kind_of(path) != "directory":
+            continue
+        count += 1
+        if count > MAX_GIT_DIRECTORIES:
+            raise DriverError(
+                f"{source} has more than {MAX_GIT_DIRECTORIES} worktrees and submodules; prune them first"
+            )
+        yield path
+        if depth < MAX_DEPTH and kind_of(f"{path}/HEAD") != "file":
+            queue += [(f"{path}/{name}", depth + 1) for name in sorted(os.listdir(path))]
+        elif kind_of(f"{path}/modules") == "directory":
+            queue.append((f"{path}/modules", depth + 1))
+
+
+def remove_planted(directories: list[str]) -> None:
+    """After the sandbox's end, remove what would redirect git: a `commondir` in a directory that had none.
+
+    Such a file makes git take its configuration from elsewhere, and no mount can keep a name from being created in
+    a directory that git itself must write to.
+    """
+    for directory in directories:
+        Path(directory, "commondir").unlink(missing_ok=True)
+
+
+def without_commondir(directories: list[str]) -> list[str]:
+    """Those git directories that have no `commondir`, as those of main repositories do not."""
+    return [directory for directory in directories if kind_of(f"{directory}/commondir") == "absent"]
