@@ -60,17 +60,26 @@ class _Denials:
     def __init__(self) -> None:
         self._keys: set[object] = set()
         self._parents: set[str] = set()
+        self._of_one_label = False
 
     def add(self, rule: Rule) -> None:
+        """Take note of a denying rule; one that denies addresses is nothing a rule for names could lift."""
+        pattern = rule.pattern
+        if pattern.kind is Kind.NETWORK:
+            return
         self._keys.add(rule_key(rule))
-        self._parents.update((rule.pattern.name, *ancestors(rule.pattern)))
+        self._parents.update((pattern.name, *ancestors(pattern)))
+        is_wide = pattern.kind in (Kind.ANY, Kind.ONE_LABEL)
+        self._of_one_label |= is_wide or (pattern.kind is Kind.EXACT and "." not in pattern.name)
 
     def concern(self, rule: Rule) -> bool:
         """Return whether a rule denies, or names addresses, or shares hosts with an earlier denial."""
         if rule.negated or rule.pattern.kind is Kind.NETWORK:
             return True
-        if rule.pattern.kind in (Kind.ANY, Kind.ONE_LABEL):
+        if rule.pattern.kind is Kind.ANY:
             return bool(self._keys)
+        if rule.pattern.kind is Kind.ONE_LABEL:
+            return self._of_one_label
         if rule.pattern.kind is not Kind.EXACT and rule.pattern.name in self._parents:
             return True
         return any(key in self._keys for key in covering_keys(rule, frozenset()))

@@ -99,8 +99,7 @@ class Pattern:
                 return "." not in name
             case Kind.ANY:
                 return True
-            case Kind.NETWORK:
-                return False
+        return False  # a network covers no names
 
     def __str__(self) -> str:
         target = self._target()
@@ -119,12 +118,11 @@ class Pattern:
                 return "*"
             case Kind.ANY:
                 return "**"
-            case Kind.EXACT | Kind.NETWORK:
-                if self.network is None:
-                    return self.name
-                if self.network.prefixlen == self.network.max_prefixlen:
-                    return str(self.network.network_address)
-                return str(self.network)
+        if self.network is None:
+            return self.name
+        if self.network.prefixlen == self.network.max_prefixlen:
+            return str(self.network.network_address)
+        return str(self.network)
 
 
 def parse_pattern(text: str) -> Pattern:

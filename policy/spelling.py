@@ -10,9 +10,8 @@ from typing import Final
 _QUOTES: Final = "\"'`"
 _SCHEME: Final = re.compile(r"(?:[a-z][a-z0-9+.-]*:)?//")
 _USER: Final = re.compile(r"[^/@]*@")
-_CIDR_TAIL: Final = re.compile(r"/\d{1,3}(?::[\d-]*)?")
-_PORTS: Final = re.compile(r":(?P<ports>[\d*-]*)")
-_IPV6_RANGE: Final = re.compile(r"\[?(?P<base>[0-9a-f:.]*:[0-9a-f:.]*)\]?/(?P<length>\d+)\]?(?::(?P<ports>[\d-]*))?")
+_CIDR_TAIL: Final = re.compile(r"/\d+\]?(?::[\d*-]*)?")
+_IPV6_RANGE: Final = re.compile(r"\[?(?P<base>[0-9a-f:.]*:[0-9a-f:.]*)\]?/(?P<length>\d+)\]?(?::(?P<ports>[\d*-]*))?")
 _STARRED_OCTETS: Final = re.compile(r"(?P<octets>(?:\d{1,3}\.){1,3})\*(?:\.\*){0,2}")
 
 
