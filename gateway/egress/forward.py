@@ -13,6 +13,8 @@ its bytes stops the other one's reads.
 - Between the moment a decoder accepts bytes and the moment they are sent there is no await, so what was refused is
   never sent, and "complete" is known before the upstream can react to the last byte.
 - Every expected failure is a ``ForwardError``. The first one wins and cancels the other task.
+
+A long file, because the two tasks share one state and are only understood side by side.
 """
 
 import math
