@@ -84,6 +84,8 @@ class RunInfo:
     "Further writable directories, such as the .git of the repository that a worktree belongs to."
     scratch: Path
     "A host directory for the driver's own files of this run. Never visible inside."
+    hidden: tuple[Path, ...] = ()
+    "Host directories that must not be visible inside, such as the run store: the record of a run is kept there."
     network: Literal["isolated", "host"] = "isolated"
     "isolated: no network but the listeners. host: the host's network, nothing is enforced."
 

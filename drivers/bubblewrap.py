@@ -21,6 +21,7 @@ With the host's network (no policy, or one that is only advice) abstract unix so
 they belong to the network namespace.
 """
 
+import functools
 import os
 import shutil
 import subprocess
@@ -157,12 +158,8 @@ class BubblewrapDriver:
             plan = plan_view(spec, info, host, _empty_view(folder))
             ports = LISTENER_PORTS if info.network == "isolated" else ()
             try:
-                session = await stack.enter_async_context(
-                    run_init(
-                        lambda control_fd, plan=plan, ports=ports: _spawn(program, plan, info, control_fd, ports),
-                        listener_count=len(ports),
-                    )
-                )
+                spawn = functools.partial(_spawn, program, plan, info, ports)
+                session = await stack.enter_async_context(run_init(spawn, listener_count=len(ports)))
             except DriverError as error:
                 if attempt == 1 and "No such file or directory" in str(error):
                     continue
@@ -193,7 +190,7 @@ def _empty_view(folder: str) -> View:
     return View(empty_file=str(empty_file), empty_directory=str(empty_directory))
 
 
-def _spawn(program: str, plan: Plan, info: RunInfo, control_fd: int, ports: tuple[int, ...]) -> SandboxRoot:
+def _spawn(program: str, plan: Plan, info: RunInfo, ports: tuple[int, ...], control_fd: int) -> SandboxRoot:
     """Spawn bubblewrap. Its options travel in a memfd: there are many, and they name files of the user's."""
     network = ("--unshare-net",) if info.network == "isolated" else ()
     ids = ("--uid", str(os.getuid()), "--gid", str(os.getgid()))
@@ -251,7 +248,9 @@ def _trial(program: str) -> str | None:
     """Make a sandbox that does nothing. Returns what bubblewrap said if it could not."""
     argv = [program, *NAMESPACES, "--unshare-net", "--ro-bind", "/", "/", "--proc", "/proc", program, "--version"]
     try:
-        done = subprocess.run(argv, env={}, stdin=subprocess.DEVNULL, capture_output=True, timeout=TRIAL_TIMEOUT_S)
+        done = subprocess.run(
+            argv, env={}, stdin=subprocess.DEVNULL, capture_output=True, timeout=TRIAL_TIMEOUT_S, check=False
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         return str(error)
     return None if done.returncode == 0 else done.stderr.decode(errors="replace").strip()

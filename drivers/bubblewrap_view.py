@@ -121,6 +121,8 @@ def plan_view(spec: SandboxSpec, info: RunInfo, host: HostFacts, view: View) -> 
         files = ((settings.encode(errors="surrogateescape"), f"{home}/.gitconfig"),) if settings else ()
         mounts = show_claude_state(view, home) if spec.host_state == "auto" else ()
     _show_mounts(view, spec, host, workspace)
+    hidden = [os.path.realpath(path) for path in (info.scratch, *info.hidden)]
+    _hide(view, hidden)  # what is around the workspace before it, what is inside afterwards
     inside = spec.workspace_folder or workspace
     _show_workspace(view, workspace, inside)
     guarded = git_directories(workspace)
@@ -129,6 +131,7 @@ def plan_view(spec: SandboxSpec, info: RunInfo, host: HostFacts, view: View) -> 
         view.show(real, writable=True)
         guard_git(view, real, real)
         guarded += git_directories(real)
+    _hide(view, [path for path in hidden if not is_within(workspace, path)])
     _show_python(view, host.python)
     view.show(str(INIT_PATH), INIT_INSIDE)
     _mask_secrets(view)
@@ -153,9 +156,9 @@ def checked_workspace(path: str, homes: HostHomes) -> str:
     real = os.path.realpath(path)
     if not os.path.isdir(real):
         raise DriverError(f"the workspace {path} is not a directory; create it")
-    if real in SYSTEM_DIRECTORIES or any(is_within(real, tree) for tree in SYSTEM_TREES if real != "/dev/shm"):
-        if not is_within(real, "/dev/shm/"):
-            raise DriverError(f"the workspace {path} is a directory of the system; {cure}")
+    in_system = real in SYSTEM_DIRECTORIES or any(is_within(real, tree) for tree in SYSTEM_TREES)
+    if in_system and not real.startswith("/dev/shm/"):
+        raise DriverError(f"the workspace {path} is a directory of the system; {cure}")
     for home in homes.every:
         if is_within(home, real):
             raise DriverError(f"the workspace {path} is or contains the home directory {home}; {cure}")
@@ -229,6 +232,14 @@ def _show_workspace(view: View, workspace: str, inside: str) -> None:
         _check_target(view, "workspace_folder", inside)
     view.show(workspace, inside, writable=True)
     guard_git(view, workspace, inside)
+
+
+def _hide(view: View, paths: list[str]) -> None:
+    """Put something empty over directories that belong to the gateway."""
+    for path in paths:
+        for place in view.places_of(path):
+            if os.path.isdir(path) and is_reachable(path):
+                view.private(place, sealed=True)
 
 
 def _show_python(view: View, python: str) -> None:
