@@ -75,7 +75,11 @@ class ClientHelloReader:
                 return None
             if data[0] != HANDSHAKE_RECORD:
                 return NOT_TLS
+            if len(data) <= self.max_bytes and (whole := _whole_message(data)) is not None:
+                return HelloResult(kind=HelloKind.TLS, server_name=_server_name(whole))
+        room = self.max_bytes - self._total
         self._total += len(data)
+        data = data[:room]
         position = 0
         while position < len(data):
             if not self._fragment_left:
@@ -110,6 +114,16 @@ class ClientHelloReader:
         return HelloResult(kind=HelloKind.TLS, server_name=_server_name(bytes(message[4 : 4 + length])))
 
 
+def _whole_message(data: bytes | bytearray | memoryview) -> bytes | None:
+    """Return the ClientHello's body where all of it came at once, in one record of its own: nearly always."""
+    if len(data) < 9 or data[1] != 3 or data[5] != CLIENT_HELLO or data[6]:
+        return None
+    length = data[7] << 8 | data[8]
+    if data[3] << 8 | data[4] != length + 4 or length + 4 > MAX_RECORD_BYTES or len(data) < length + 9:
+        return None
+    return bytes(data[9 : 9 + length])
+
+
 def _fragment_length(header: bytearray) -> int:
     """Return the length in a record header: type, legacy version, length (RFC 8446 section 5.1)."""
     if header[0] != HANDSHAKE_RECORD:
@@ -122,69 +136,63 @@ def _fragment_length(header: bytearray) -> int:
     return length
 
 
-class _Cursor:
-    """Takes length-prefixed vectors from a message (RFC 8446 section 3.4)."""
-
-    __slots__ = ("data", "position")
-
-    def __init__(self, data: bytes) -> None:
-        self.data = data
-        self.position = 0
-
-    @property
-    def left(self) -> int:
-        return len(self.data) - self.position
-
-    def take(self, count: int) -> bytes:
-        end = self.position + count
-        if end > len(self.data):
-            raise HelloError("the ClientHello ends inside a field")
-        piece = self.data[self.position : end]
-        self.position = end
-        return piece
-
-    def vector(self, prefix: int) -> bytes:
-        return self.take(int.from_bytes(self.take(prefix), "big"))
+TRUNCATED: Final = "the ClientHello ends inside a field"
 
 
 def _server_name(body: bytes) -> str | None:
-    """Return the host name of a ClientHello body (RFC 8446 section 4.1.2), None without the extension."""
-    hello = _Cursor(body)
-    hello.take(2 + 32)  # legacy_version, random
-    hello.vector(1)  # legacy_session_id
-    hello.vector(2)  # cipher_suites
-    hello.vector(1)  # legacy_compression_methods
-    if not hello.left:  # before TLS 1.3 the extensions may be left out (RFC 5246 section 7.4.1.2)
-        return None
-    extensions = _Cursor(hello.vector(2))
-    if hello.left:
-        raise HelloError("bytes behind the extensions of the ClientHello")
-    found: bytes | None = None
-    while extensions.left:
-        kind = int.from_bytes(extensions.take(2), "big")
-        data = extensions.vector(2)
-        if kind == SERVER_NAME:
-            if found is not None:  # RFC 8446 section 4.2: one extension of a type
-                raise HelloError("two server_name extensions")
-            found = data
+    """Return the host name of a ClientHello body (RFC 8446 section 4.1.2), None without the extension.
+
+    Every tunnel passes here before its first byte does, so this walks the length-prefixed vectors (RFC 8446
+    section 3.4) by index. Reading past the end raises IndexError; slices are checked against it by the walk itself:
+    each vector must end where its container ends, or before it.
+    """
+    try:
+        at = 2 + 32  # legacy_version, random
+        at += 1 + body[at]  # legacy_session_id
+        at += 2 + (body[at] << 8 | body[at + 1])  # cipher_suites
+        at += 1 + body[at]  # legacy_compression_methods
+        end = len(body)
+        if at == end:  # before TLS 1.3 the extensions may be left out (RFC 5246 section 7.4.1.2)
+            return None
+        at += 2
+        if at + (body[at - 2] << 8 | body[at - 1]) != end:
+            raise HelloError("the extensions do not end where the ClientHello ends")
+        found: bytes | None = None
+        while at < end:
+            first = at + 4
+            after = first + (body[at + 2] << 8 | body[at + 3])
+            if not body[at] and body[at + 1] == SERVER_NAME:
+                if found is not None:  # RFC 8446 section 4.2: one extension of a type
+                    raise HelloError("two server_name extensions")
+                found = body[first:after]
+            at = after
+    except IndexError:
+        raise HelloError(TRUNCATED) from None
+    if at != end:
+        raise HelloError(TRUNCATED)
     return None if found is None else _host_name(found)
 
 
 def _host_name(extension: bytes) -> str:
     """Return the one host name of a server_name extension (RFC 6066 section 3)."""
-    outer = _Cursor(extension)
-    names = _Cursor(outer.vector(2))
-    if outer.left:
-        raise HelloError("bytes behind the list of server names")
+    end = len(extension)
+    if end < 2 or end != 2 + (extension[0] << 8 | extension[1]):
+        raise HelloError("the list of server names does not fill its extension")
     host: bytes | None = None
-    while names.left:
-        kind = names.take(1)[0]
-        name = names.vector(2)
-        if kind != HOST_NAME:
-            raise HelloError(f"a server name of the unknown type {kind}")
+    at = 2
+    while at < end:
+        if at + 3 > end:
+            raise HelloError(TRUNCATED)
+        first = at + 3
+        after = first + (extension[at + 1] << 8 | extension[at + 2])
+        if after > end:
+            raise HelloError(TRUNCATED)
+        if extension[at] != HOST_NAME:
+            raise HelloError(f"a server name of the unknown type {extension[at]}")
         if host is not None:  # RFC 6066 section 3: one name of a type
             raise HelloError("two server names")
-        host = name
+        host = extension[first:after]
+        at = after
     if not host:
         raise HelloError("an empty server name")
     try:

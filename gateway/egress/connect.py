@@ -17,7 +17,7 @@ from policy.engine import Engine
 from policy.host import Authority
 from policy.rules import Decision, Judgement, Reason, Rule
 
-__all__ = ["Failure", "Route", "host_addresses"]
+__all__ = ["Failure", "LivePolicy", "Route", "host_addresses"]
 
 IPAddress = IPv4Address | IPv6Address
 
@@ -47,23 +47,51 @@ FAILURES: Final = {
 }
 
 
+class LivePolicy:
+    """An engine that remembers what it was asked last: clients come back to the same few hosts again and again.
+
+    The engine is a pure function of the text, so remembering changes no answer.
+
+    Args:
+        engine: asked once for each spelling of a host and port.
+        capacity: answers that are kept.
+    """
+
+    __slots__ = ("_answers", "_capacity", "engine")
+
+    def __init__(self, engine: Engine, capacity: int) -> None:
+        self.engine: Final = engine
+        self._capacity = capacity
+        self._answers: dict[str, Decision] = {}
+
+    def decide(self, text: str) -> Decision:
+        """Return the engine's decision on ``host:port`` as a client wrote it. Never raises."""
+        decision = self._answers.get(text)
+        if decision is None:
+            decision = self.engine.decide_text(text)
+            if len(self._answers) >= self._capacity:
+                del self._answers[next(iter(self._answers))]  # the oldest
+            self._answers[text] = decision
+        return decision
+
+
 class Route:
     """One way through the pipeline, and what is known of it so far: also after a failure or a cancellation.
 
     Args:
-        engine: the policy that answers, for the whole way.
+        policy: answers for the whole way.
         text: ``host:port`` as the client wrote it.
 
     ``decision`` is there from the start. If ``denied`` is not None after that or after ``open``, policy refuses;
     else, after ``open``, either ``sock`` and ``address`` are set or ``failure`` is. The socket is the caller's.
     """
 
-    __slots__ = ("address", "addresses", "decision", "engine", "failure", "judgement", "sock", "text")
+    __slots__ = ("address", "addresses", "decision", "failure", "judgement", "policy", "sock", "text")
 
-    def __init__(self, engine: Engine, text: str) -> None:
-        self.engine: Final = engine
+    def __init__(self, policy: "LivePolicy", text: str) -> None:
+        self.policy: Final = policy
         self.text: Final = text
-        self.decision: Final[Decision] = engine.decide_text(text)
+        self.decision: Final = policy.decide(text)
         self.addresses: tuple[IPAddress, ...] = ()
         self.judgement: Judgement | None = None
         self.address: IPAddress | None = None
@@ -112,7 +140,7 @@ class Route:
             except ResolveError as error:
                 self.failure = FAILURES[error.failure]
                 return
-        self.judgement = judgement = self.engine.judge(self.decision, self.addresses)
+        self.judgement = judgement = self.policy.engine.judge(self.decision, self.addresses)
         if not judgement.allowed:
             return
         try:

@@ -156,9 +156,12 @@ async def _connect(address: IPAddress, port: int, limits: Limits, deadline: floa
     family = socket.AF_INET if address.version == 4 else socket.AF_INET6
     sock = socket.socket(family, STREAM)
     try:
-        for option in keep_alive_options(limits):
-            sock.setsockopt(*option)
         target = (str(address), port)
+        if target[0].startswith("127."):  # a peer on loopback cannot vanish without a word: nothing to probe
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        else:
+            for option in keep_alive_options(limits):
+                sock.setsockopt(*option)
         code = sock.connect_ex(target)
         if code in CONNECTING:
             # On loopback the handshake is over by now, and asking again says so: no trip through the scheduler.

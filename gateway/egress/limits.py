@@ -37,6 +37,9 @@ class Limits:
     audit_timeout_s: float = 5.0
     "How long a judged connection waits for its line while the record is behind; then 503."
 
+    decision_cache_entries: int = 1_024
+    "Spellings of a host and port whose decision is remembered."
+
     resolve_timeout_s: float = 10.0
     "One name, both address families."
     resolution_delay_s: float = 0.25

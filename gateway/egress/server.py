@@ -25,8 +25,9 @@ from typing import Final
 import trio
 
 from gateway.egress.audit import Audit, Recorder, Stats
+from gateway.egress.connect import LivePolicy
 from gateway.egress.dial import keep_alive_options
-from gateway.egress.http1 import Http1Limits, replies
+from gateway.egress.http1 import Http1Limits, RequestHead, replies
 from gateway.egress.limits import Limits
 from gateway.egress.resolver import Resolver
 from gateway.egress.session import Session
@@ -72,12 +73,13 @@ class EgressServer:
         node_id: str | None = None,
         log: Callable[[str], None] = log_to_stderr,
     ) -> None:
-        self.engine = engine
+        self.policy = LivePolicy(engine, limits.decision_cache_entries)
         self.resolver: Final = resolver
         self.token: Final = token
         self.token_bytes: Final = token.encode("ascii") if token is not None else None
         self.limits: Final = limits
         self.http1_limits: Final = Http1Limits(max_head_bytes=limits.max_head_bytes)
+        self.known_heads: Final[dict[bytes, RequestHead]] = {}
         self.audit: Final = Audit(events, node_id)
         self.relay: Final = Relay(limits)
         self._log = log
@@ -99,7 +101,7 @@ class EgressServer:
 
     def replace_engine(self, engine: Engine) -> None:
         """Judge by another policy from the next request on; open tunnels go on."""
-        self.engine = engine
+        self.policy = LivePolicy(engine, self.limits.decision_cache_entries)
 
     def stop(self) -> None:
         """Accept nobody any more; ``serve`` returns when the open connections are over, or cut off."""

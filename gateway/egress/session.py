@@ -20,7 +20,7 @@ from typing import Final, Protocol
 import trio
 
 from gateway.egress.audit import Audit, Passage
-from gateway.egress.connect import Route
+from gateway.egress.connect import LivePolicy, Route
 from gateway.egress.forward import ClientProtocolError, ForwardError, Outcome, Traffic, UpstreamError, forward_exchange
 from gateway.egress.http1 import Http1Limits, ProtocolError, RequestHead, RequestHeadReader, replies, token_matches
 from gateway.egress.limits import Limits
@@ -28,12 +28,13 @@ from gateway.egress.resolver import Resolver
 from gateway.egress.server_name import ServerNameGate
 from gateway.egress.sockets import discard, reset, send_all
 from gateway.egress.tunnel import Ending, Relay, Tunnel
-from policy.engine import Engine
 from policy.rules import Reason
 
 __all__ = ["Services", "Session"]
 
 READ_BYTES: Final = 16_384
+KNOWN_HEADS: Final = 256
+KNOWN_HEAD_BYTES: Final = 1_024
 ACCESS_DENIED_ALERT: Final = bytes((0x15, 3, 3, 0, 2, 2, 49))
 "A TLS record with the fatal alert access_denied (RFC 8446 section 6.2)."
 
@@ -52,10 +53,10 @@ MALFORMED: Final = "malformed_request"
 
 
 class Services(Protocol):
-    """What a session needs of its server; read anew for each request, for the engine may be replaced."""
+    """What a session needs of its server; read anew for each request, for the policy may be replaced."""
 
     @property
-    def engine(self) -> Engine: ...
+    def policy(self) -> LivePolicy: ...
     @property
     def resolver(self) -> Resolver: ...
     @property
@@ -66,6 +67,8 @@ class Services(Protocol):
     def limits(self) -> Limits: ...
     @property
     def http1_limits(self) -> Http1Limits: ...
+    @property
+    def known_heads(self) -> dict[bytes, RequestHead]: ...
     @property
     def token_bytes(self) -> bytes | None: ...
 
@@ -143,8 +146,11 @@ class Session:
             except BlockingIOError:
                 pass
             else:
+                if (known := self._services.known_heads.get(data)) is not None:
+                    return known
                 head = reader.feed(data) if data else None
                 if head is not None or not data:
+                    self._remember(head, data, reader.leftover)
                     return head
             with trio.move_on_after(timeout_s) as scope:
                 return await self._wait_for_head(reader, scope)
@@ -155,6 +161,18 @@ class Session:
         if reader.started:
             await self._reply(replies.request_timeout())
         return None
+
+    def _remember(self, head: RequestHead | None, data: bytes, leftover: bytes) -> None:
+        """Keep what a whole read was parsed to, if that was one CONNECT head: clients repeat them to the byte.
+
+        No other heads: theirs hold the client's secrets, a CONNECT head holds our token at most.
+        """
+        if head is None or not head.is_connect or leftover or len(data) > KNOWN_HEAD_BYTES:
+            return
+        known = self._services.known_heads
+        if len(known) >= KNOWN_HEADS:
+            del known[next(iter(known))]  # the oldest
+        known[data] = head
 
     async def _wait_for_head(self, reader: RequestHeadReader, scope: trio.CancelScope) -> RequestHead | None:
         started = False
@@ -253,7 +271,7 @@ class Session:
 
     async def _connect(self, head: RequestHead, first: bytes) -> None:
         """Serve CONNECT: ``first`` is what the client sent behind the head, the tunnel's first bytes."""
-        route = Route(self._services.engine, head.authority_text)
+        route = Route(self._services.policy, head.authority_text)
         if not await self._open(route, "connect", head_only=False):
             return
         upstream = route.sock
@@ -306,7 +324,7 @@ class Session:
         """Serve one plain request; return what was read of the next one, None where there will be none."""
         head_only = head.method == b"HEAD"
         while True:
-            route = Route(self._services.engine, head.authority_text)
+            route = Route(self._services.policy, head.authority_text)
             upstream = self._take_kept(route)
             kept = upstream is not None
             if upstream is None:
@@ -385,7 +403,7 @@ class Session:
         kept = self._kept
         if kept is None or route.denied is not None:
             return None
-        if kept.route.engine is not route.engine or kept.route.authority != route.authority:
+        if kept.route.policy is not route.policy or kept.route.authority != route.authority:
             self._drop_kept()
             return None
         self._kept = None

@@ -226,7 +226,8 @@ class Relay:
         tunnel.ending = ending
         for fd in (tunnel.client.fileno(), tunnel.upstream.fileno()):
             del self._sides[fd]
-            self._epoll.unregister(fd)
+            if ending is not Ending.COMPLETED:  # else its owner closes both now, which does it as well
+                self._epoll.unregister(fd)
         self._release(tunnel)
 
     def _end(self, tunnel: Tunnel, ending: Ending) -> None:
