@@ -77,7 +77,7 @@ class Values:
         """One of the given words."""
         known = tuple(options)
         if isinstance(value, Scalar) and value.text in known:
-            return value.text
+            return known[known.index(value.text)]  # the member, where the words are those of an enumeration
         hint = did_you_mean(value.text, known) if isinstance(value, Scalar) else ""
         self.wrong(value.position, what, "one of " + ", ".join(known), hint, code)
         return None
