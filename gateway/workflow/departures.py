@@ -8,7 +8,6 @@ from gateway.workflow.evaluation import evaluate_condition, kind_of
 from gateway.workflow.expressions import ExpressionError
 from gateway.workflow.model import (
     Edge,
-    ExpressionCondition,
     FieldCondition,
     JsonValue,
     Loop,
@@ -102,30 +101,32 @@ class EdgeChooser:
 
 
 def _holds(node: Node, edge: Edge, scope: Mapping[str, Any]) -> bool:
-    match edge.condition:
-        case FieldCondition() as field:
-            output = scope["outputs"][node.name]
-            if field.name not in output:
-                raise NodeError(
-                    node.name,
-                    f"its output has no {field.name!r}, which the edge to {edge.target!r} asks for",
-                    field.position,
-                    cure=f"let it print a JSON object with {field.name!r}",
-                )
-            value = output[field.name]
-            if not isinstance(value, bool):
-                message = f"{field.name!r} of its output is {kind_of(value)}, and 'when' needs true or false"
-                raise NodeError(node.name, message, field.position)
-            return value is not field.negated
-        case ExpressionCondition() as condition:
-            try:
-                return evaluate_condition(condition.expression, scope)
-            except ExpressionError as error:
-                position = condition.position.inside(condition.text, error.offset)
-                message = f"the condition of the edge to {edge.target!r}: {error.message}"
-                raise NodeError(node.name, message, position) from None
-        case None:
-            return True
+    condition = edge.condition
+    if condition is None:
+        return True
+    if isinstance(condition, FieldCondition):
+        return _field_holds(node, edge, condition, scope["outputs"][node.name])
+    try:
+        return evaluate_condition(condition.expression, scope)
+    except ExpressionError as error:
+        position = condition.position.inside(condition.text, error.offset)
+        message = f"the condition of the edge to {edge.target!r}: {error.message}"
+        raise NodeError(node.name, message, position) from None
+
+
+def _field_holds(node: Node, edge: Edge, field: FieldCondition, output: Mapping[str, JsonValue]) -> bool:
+    if field.name not in output:
+        raise NodeError(
+            node.name,
+            f"its output has no {field.name!r}, which the edge to {edge.target!r} asks for",
+            field.position,
+            cure=f"let it print a JSON object with {field.name!r}",
+        )
+    value = output[field.name]
+    if not isinstance(value, bool):
+        message = f"{field.name!r} of its output is {kind_of(value)}, and 'when' needs true or false"
+        raise NodeError(node.name, message, field.position)
+    return value is not field.negated
 
 
 def _nowhere(node: Node, spent: Sequence[Loop]) -> NodeError:
