@@ -13,11 +13,8 @@ just being made, never work on one run together. The owner's identity in the rec
 of another host is left alone, because its locks may not be visible here.
 """
 
-import contextlib
 import fcntl
 import os
-import shutil
-import stat
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -29,6 +26,7 @@ import msgspec
 
 from gateway.errors import IterionError, UsageError
 from gateway.process_identity import Owner, boot_id, current_owner
+from gateway.remove_tree import remove_tree
 from gateway.run_ids import InvalidRunId, new_run_id, new_run_name, validate_run_id
 
 __all__ = ["ReapedRun", "RunDirectory", "RunRecord", "RunStatus", "RunStore", "StoreError", "reap_run", "store_home"]
@@ -378,33 +376,3 @@ def _store_error(path: Path, error: OSError) -> StoreError:
         f"{path}: {error.strerror or error}",
         cure=f"free some space or fix its permissions, or choose another --store-dir or {HOME_VARIABLE}",
     )
-
-
-def remove_tree(path: Path) -> bool:
-    """Remove a directory and all below it, following no links; True when nothing is left.
-
-    A directory that lost its permission bits gets them back first: a sandboxed command can take them away.
-    """
-    if not os.path.lexists(path):
-        return True
-    if path.is_symlink() or not path.is_dir():
-        path.unlink(missing_ok=True)
-        return True
-    _make_writable(path)
-    with contextlib.suppress(OSError):
-        path.rmdir()  # an empty directory needs no file descriptor
-    shutil.rmtree(path, ignore_errors=True)
-    return not os.path.lexists(path)
-
-
-def _make_writable(top: Path) -> None:
-    pending = [str(top)]
-    while pending:
-        directory = pending.pop()
-        try:
-            if stat.S_IMODE(os.lstat(directory).st_mode) & 0o700 != 0o700:
-                os.chmod(directory, 0o700)
-            with os.scandir(directory) as entries:
-                pending += [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
-        except OSError:
-            continue

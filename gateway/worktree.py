@@ -25,7 +25,7 @@ from gateway.host_git import (
     read_bounded,
     run_git,
 )
-from gateway.store import remove_tree
+from gateway.remove_tree import remove_tree
 
 __all__ = ["Worktree", "WorktreeOutcome", "create_worktree", "finish_worktree", "in_git_repository"]
 
