@@ -1,5 +1,7 @@
 """The checker answers what the proxy's engine answers."""
 
+import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -8,7 +10,9 @@ from drivers.spec import NetworkSpec, SpecError
 from gateway.errors import ConfigError, UsageError
 from gateway.policy_check import check_hosts, load_network
 from policy.engine import Engine
-from policy.rules import PolicyError, RuleSource, RuleText
+from policy.rules import PolicyError, Reason, RuleSource, RuleText
+
+GUIDE = (Path(__file__).parents[2] / "docs" / "policy.md").read_text()
 
 
 def network(*rules: str, **hosts: tuple[str, ...]) -> NetworkSpec:
@@ -128,3 +132,20 @@ def test_a_policy_that_cannot_be_used_is_refused(tmp_path: Path) -> None:
     path.write_text("mode: open\nrules: ['!a.com']\n")
     with pytest.raises(SpecError, match="denylist"):
         load_network(path, [])
+
+
+def test_the_guide_shows_what_the_checker_says(tmp_path: Path) -> None:
+    (tmp_path / "policy.yaml").write_text(GUIDE.split("```yaml\n")[1].split("```")[0])
+    command, *expected = GUIDE.split("```\n$ ")[1].split("```")[0].splitlines()
+    report = check_hosts(load_network(tmp_path / "policy.yaml", []), shlex.split(command)[5:])
+    shown = [f"{'allowed' if each.allowed else 'denied '}  {each.line()}" for each in report.checked]
+    assert [line.replace(f"{tmp_path}/", "") for line in shown] == expected
+    assert report.findings == ()
+
+
+def test_the_guide_has_every_reason_and_no_bad_example(tmp_path: Path) -> None:
+    assert [reason for reason in Reason if f"`{reason}`" not in GUIDE] == []
+    for number, example in enumerate(re.findall(r"```yaml\n(.*?)```", GUIDE, re.DOTALL)):
+        path = tmp_path / f"{number}.yaml"
+        path.write_text(example)
+        assert check_hosts(load_network(path, []), []).findings == ()

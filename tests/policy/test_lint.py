@@ -1,7 +1,11 @@
 """Findings: each code with a list that has it, and the lists beside it that do not."""
 
+import re
+from pathlib import Path
+
 import pytest
 
+import policy.lint as lint_module
 from policy.lint import Finding, lint
 from policy.rules import Mode, RuleSource, RuleText, build_policy
 
@@ -94,6 +98,14 @@ def test_a_finding_says_what_to_write(mode: str, rules: list[str], cure: str) ->
     assert cure in first.message
     if first.rule is not None:
         assert str(first).startswith(f"policy.yaml:{first.rule.source.line}: ")
+
+
+def test_the_guide_explains_every_code() -> None:
+    guide = (Path(__file__).parents[2] / "docs" / "policy.md").read_text()
+    source = Path(lint_module.__file__).read_text()
+    found = set(re.findall(r'code="([a-z-]+)"', source))
+    assert len(found) == 10
+    assert [code for code in sorted(found) if f"`{code}`" not in guide] == []
 
 
 def test_presets_are_not_judged_but_count() -> None:
