@@ -105,6 +105,11 @@ class RunDirectory:
         return self.record.run_id
 
     @property
+    def home(self) -> Path:
+        """The home directory of the store."""
+        return self.path.parent.parent
+
+    @property
     def events(self) -> Path:
         """Where the run's events go."""
         return self.path / "events.jsonl"

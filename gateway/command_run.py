@@ -1,0 +1,198 @@
+"""``iterion sandbox run``: one command as one run, from its flags to its exit code."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import trio
+
+from drivers.base import Stdio
+from drivers.registry import select_driver
+from drivers.spec import NetworkSpec, SandboxSpec
+from gateway.errors import ConfigError, UsageError
+from gateway.event_log import EventLog
+from gateway.events import RunStarted
+from gateway.notices import BlockedHosts, make_notify, show_summary
+from gateway.policy_file import load_network_file
+from gateway.run import conduct_run
+from gateway.sandbox_session import RunContext, SandboxPlan, SandboxSession, open_sandbox
+from gateway.store import RunDirectory, RunStore, store_home
+from gateway.terminal import has_terminal, join_terminal, terminal_size
+from gateway.version import project_version
+from policy.rules import RuleSource, RuleText
+
+__all__ = ["CommandRequest", "reap_runs", "run_in_sandbox"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandRequest:
+    """What the command line says; see ``iterion sandbox run --help``."""
+
+    command: tuple[str, ...]
+    policy_file: Path | None = None
+    allow: tuple[str, ...] = ()
+    resolve: tuple[str, ...] = ()
+    driver_name: str | None = None
+    image: str | None = None
+    enforcement: str | None = None
+    host_state: str = "none"
+    env: tuple[str, ...] = ()
+    store_dir: Path | None = None
+    run_id: str | None = None
+    quiet: bool = False
+
+
+def run_in_sandbox(request: CommandRequest) -> int:
+    """Run one command in a sandbox of its own.
+
+    Args:
+        request: what the command line says.
+
+    Returns:
+        The command's exit code (128 plus the number of the signal that ended it); 130 or 143 when the run was
+        interrupted; 1 when the sandbox could not be had or died; 2 for a mistake in the request.
+
+    Raises:
+        UsageError, ConfigError, PolicyError, SpecError, DriverError, StoreError: before anything was started.
+    """
+    spec = build_spec(request)
+    driver = select_driver(request.driver_name, environ=os.environ)
+    driver.check(spec)
+    spec.network.build_policy()
+    workspace = Path.cwd()
+    store = RunStore(store_home(request.store_dir, os.environ))
+    store.reap_stale_runs()
+    mode, source = spec.mode, "cli: iterion sandbox run"
+    with store.create(
+        run_id=request.run_id,
+        command=request.command,
+        workspace=str(workspace),
+        sandbox={
+            "mode": mode,
+            "source": source,
+            "driver": driver.name,
+            "network_mode": spec.network.effective_mode.value,
+        },
+    ) as directory:
+        plan = SandboxPlan(
+            spec=spec, driver=driver, mode=mode, source=source, host_state_source="cli flag --host-state"
+        )
+        return trio.run(_conduct, request, plan, directory, workspace)
+
+
+def build_spec(request: CommandRequest) -> SandboxSpec:
+    """Make the sandbox spec that a request describes.
+
+    Raises:
+        ConfigError: the policy file cannot be used.
+        UsageError: a flag's value cannot be used.
+        SpecError: the whole cannot be honoured; one line for each problem.
+    """
+    network = NetworkSpec(mode="allowlist") if request.policy_file is None else load_network_file(request.policy_file)
+    if network.mode is None:
+        raise ConfigError(
+            f"{request.policy_file}: no mode, so nothing would be enforced",
+            cure="write `mode: allowlist` (or `mode: denylist`, or `mode: open` to run without the proxy)",
+        )
+    source = RuleSource(origin="cli", file="--allow", line=None)
+    network = replace(
+        network,
+        rules=(*network.rules, *(RuleText(text=text, source=source) for text in request.allow)),
+        hosts={**network.hosts, **_static_hosts(request.resolve)},
+    )
+    if request.enforcement is not None:
+        network = replace(network, enforcement=request.enforcement)  # type: ignore[arg-type] # a click.Choice
+    spec = SandboxSpec(
+        mode="inline" if request.image else "auto",
+        image=request.image,
+        host_state="auto" if request.host_state == "auto" else "none",
+        env=_pairs(request.env, "--env", "NAME=VALUE"),
+        network=network,
+    )
+    spec.validate()
+    return spec
+
+
+def reap_runs(store_dir: Path | None) -> list[str]:
+    """Clean up after runs whose process is gone.
+
+    Args:
+        store_dir: where runs are kept; None for the default place.
+
+    Returns:
+        One line for each run that was cleaned up, and a last one that counts them.
+    """
+    reaped = RunStore(store_home(store_dir, os.environ)).reap_stale_runs()
+    lines = [
+        f"{run.record.run_id} ({run.record.run_name}): interrupted"
+        + ("" if run.clean else f"; files remain in {run.path / 'scratch'}")
+        for run in reaped
+    ]
+    return [*lines, f"{len(reaped)} stale run{'' if len(reaped) == 1 else 's'} cleaned up"]
+
+
+async def _conduct(request: CommandRequest, plan: SandboxPlan, directory: RunDirectory, workspace: Path) -> int:
+    notify = make_notify(quiet=request.quiet)
+    blocked = BlockedHosts()
+
+    async def body(events: EventLog) -> int:
+        events.subscribe(blocked.see)
+        context = RunContext(
+            run_id=directory.run_id,
+            run_name=directory.record.run_name,
+            workspace=workspace,
+            scratch=directory.scratch,
+            events=events,
+            notify=notify,
+        )
+        session: SandboxSession | None = None
+        try:
+            async with open_sandbox(plan, context) as session:
+                return await _execute(session, request.command)
+        finally:
+            server = session.server if session is not None else None
+            show_summary(notify, server.stats if server is not None else None, blocked, directory.events)
+
+    return await conduct_run(
+        directory,
+        RunStarted(
+            name=directory.record.run_name,
+            flow=None,
+            workspace=str(workspace),
+            worktree=None,
+            version=project_version(),
+        ),
+        body,
+        notify=notify,
+    )
+
+
+async def _execute(session: SandboxSession, command: tuple[str, ...]) -> int:
+    if has_terminal():
+        async with session.exec(command, terminal=True, terminal_size=terminal_size()) as process:
+            return (await join_terminal(process)).returncode
+    async with session.exec(command, stdin=Stdio.INHERIT, stdout=Stdio.INHERIT, stderr=Stdio.INHERIT) as process:
+        return (await process.wait()).returncode
+
+
+def _static_hosts(items: tuple[str, ...]) -> Mapping[str, tuple[str, ...]]:
+    hosts: dict[str, tuple[str, ...]] = {}
+    for item in items:
+        name, separator, address = item.partition("=")
+        if not separator or not name or not address:
+            raise UsageError(
+                f"--resolve {item!r} is not HOST=ADDRESS", cure="write e.g. --resolve registry.test=10.0.0.5"
+            )
+        hosts[name] = (*hosts.get(name, ()), address)
+    return hosts
+
+
+def _pairs(items: tuple[str, ...], flag: str, form: str) -> Mapping[str, str]:
+    pairs: dict[str, str] = {}
+    for item in items:
+        name, separator, value = item.partition("=")
+        if not separator:
+            raise UsageError(f"{flag} {item!r} is not {form}", cure=f"write e.g. {flag} CI=1")
+        pairs[name] = value
+    return pairs
