@@ -38,6 +38,7 @@ class Client:
     """Runs client programs in a sandbox whose working directory is an empty folder with the authority in it."""
 
     folder: Path
+    home: Path
     store: Path
 
     def run(
@@ -60,7 +61,7 @@ class Client:
         # Nothing of the surroundings is passed on: they may name a proxy or an authority of their own.
         environment = {
             "PATH": os.environ["PATH"],
-            "HOME": str(self.folder),
+            "HOME": str(self.home),
             "TMPDIR": os.environ["TMPDIR"],
             "PYTHONPATH": str(Path(__file__).parents[2]),
             "ITERION_TEST_SESSION": os.environ["ITERION_TEST_SESSION"],
@@ -98,10 +99,11 @@ def authority() -> trustme.CA:
 @pytest.fixture
 def client(tmp_path: Path, authority: trustme.CA) -> Client:
     """A sandbox in an empty folder."""
-    folder, store = tmp_path / "work", tmp_path / "store"
+    folder, home = tmp_path / "work", tmp_path / "home"
     folder.mkdir()
+    home.mkdir()
     authority.cert_pem.write_to_path(str(folder / CA_FILE))
-    return Client(folder=folder, store=store)
+    return Client(folder=folder, home=home, store=tmp_path / "store")
 
 
 @pytest.fixture

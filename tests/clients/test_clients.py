@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import pip
 import pytest
 
 from tests.clients.conftest import Client
@@ -16,6 +17,12 @@ from tests.clients.origins import Application, Origin, git_server, npm_registry,
 pytestmark = pytest.mark.real
 
 StartOrigin = Callable[[str, Application], Origin]
+
+
+def _python() -> str:
+    """Return a Python that is visible inside: the sandbox has another home than the one ours may be installed in."""
+    ours = Path(sys.executable).resolve()
+    return "/usr/bin/python3" if ours.is_relative_to(Path.home()) else sys.executable
 
 
 def _git(folder: Path, *arguments: str) -> str:
@@ -100,9 +107,14 @@ def test_git_clones_and_pushes_over_https(client: Client, origin: StartOrigin, r
 
 def test_pip_installs_from_an_index(client: Client, origin: StartOrigin) -> None:
     index = origin("pypi.test", python_index("demopackage", "1.2.3"))
-    install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-cache-dir", "--disable-pip-version-check"]
+    install = [_python(), "-m", "pip", "install", "--quiet", "--no-cache-dir", "--disable-pip-version-check"]
     target = ["--target", "installed", "--index-url", f"{index.url}/simple", "demopackage"]
-    environment = {"PIP_CERT": client.authority, "PIP_CONFIG_FILE": "/dev/null", "PIP_ROOT_USER_ACTION": "ignore"}
+    environment = {
+        "PIP_CERT": client.authority,
+        "PIP_CONFIG_FILE": "/dev/null",
+        "PIP_ROOT_USER_ACTION": "ignore",
+        "PYTHONPATH": str(Path(pip.__file__).parents[1]),
+    }
     outcome = client.run([*install, *target], [index], env=environment)
     assert outcome.returncode == 0, outcome.stderr
     assert (client.folder / "installed/demopackage.py").read_text() == 'VERSION = "1.2.3"\n'
@@ -123,7 +135,7 @@ def test_python_urllib_connects_without_a_host_header(client: Client, origin: St
     """Python 3.11 sends `CONNECT host:port HTTP/1.0` and no header at all."""
     site = origin("site.test", page("hello urllib"))
     code = f"import urllib.request as r; print(r.urlopen({site.url + '/'!r}).read().decode())"
-    outcome = client.run([sys.executable, "-c", code], [site], env={"SSL_CERT_FILE": client.authority})
+    outcome = client.run([_python(), "-c", code], [site], env={"SSL_CERT_FILE": client.authority})
     assert (outcome.returncode, outcome.stdout) == (0, "hello urllib\n"), outcome.stderr
 
 
