@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gateway.workflow.diagnostics import Findings, did_you_mean
+from gateway.workflow.diagnostics import Findings, suggestion
 from gateway.workflow.expressions import Expression
 from gateway.workflow.graph import check_graph
 from gateway.workflow.model import (
@@ -59,11 +59,11 @@ def _references(flow: Flow, node: Node, findings: Findings) -> None:
         }
     for key, schema in (("input", node.input), ("output", node.output)):
         if schema is not None and schema not in flow.schemas:
-            hint = did_you_mean(schema, flow.schemas) or f"write 'schema {schema}:'"
+            hint = suggestion(schema, flow.schemas, f"write 'schema {schema}:'")
             findings.add("C002", node.where(key), f"there is no schema {schema!r}", hint)
     for key, prompt in prompts.items():
         if prompt is not None and prompt not in flow.prompts:
-            hint = did_you_mean(prompt, flow.prompts) or f"write 'prompt {prompt}:'"
+            hint = suggestion(prompt, flow.prompts, f"write 'prompt {prompt}:'")
             findings.add("C003", node.where(key), f"there is no prompt {prompt!r}", hint)
 
 
@@ -126,10 +126,10 @@ def _reference(flow: Flow, namespace: str, names: tuple[str, ...], position: Sou
         return
     name = names[0]
     if namespace == "vars" and name not in flow.variables:
-        hint = did_you_mean(name, flow.variables) or f"declare it: vars: {name}: string"
+        hint = suggestion(name, flow.variables, f"declare it: vars: {name}: string")
         findings.add("C033", position, f"there is no variable {name!r}", hint)
     if namespace == "outputs" and name not in flow.nodes:
-        hint = did_you_mean(name, flow.nodes)
+        hint = suggestion(name, flow.nodes)
         findings.add("C029", position, f"there is no node {name!r}, so it has no output", hint)
 
 
@@ -151,7 +151,7 @@ def _capability_names(names: tuple[str, ...], position: SourcePos, findings: Fin
             message = f"{name!r} is not a capability"
             findings.add("C081", position, message, "a capability has two words, such as board.read")
         elif name not in CAPABILITIES and name != "board.*":
-            hint = did_you_mean(name, CAPABILITIES) or "there are " + ", ".join(CAPABILITIES)
+            hint = suggestion(name, CAPABILITIES, "there are " + ", ".join(CAPABILITIES))
             findings.add("C080", position, f"there is no capability {name!r}", hint)
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from itertools import islice
 
 from gateway.workflow.model import Diagnostic, Severity, SourcePos
 
@@ -63,28 +64,65 @@ class FlowError(Exception):
         return tuple(found for found in self.diagnostics if found.severity is Severity.ERROR)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FindingLimits:
+    """How much is told about one file."""
+
+    max_errors: int = 100
+    max_warnings: int = 100
+    max_names: int = 2_000
+    """Names that a misspelt one is compared with."""
+
+
+LIMITS = FindingLimits()
+
+
+class TooManyFindingsError(Exception):
+    """The file has so many errors that looking further helps nobody."""
+
+
 class Findings:
     """Collects diagnostics; every code is one of `CODES`, which says how severe it is."""
 
     def __init__(self) -> None:
-        self.found: list[Diagnostic] = []
+        self.errors: list[Diagnostic] = []
+        self.warnings: list[Diagnostic] = []
+        self._seen: set[tuple[str, SourcePos, str]] = set()
 
-    def add(self, code: str, position: SourcePos, message: str, hint: str = "") -> None:
-        """Note one finding."""
+    def add(self, code: str, position: SourcePos, message: str, hint: str | Callable[[], str] = "") -> None:
+        """Note one finding; a ``hint`` that is costly to make is made only if it is shown.
+
+        Raises `TooManyFindingsError` beyond `LIMITS`; warnings beyond it are dropped.
+        """
         severity, _ = CODES[code]
-        diagnostic = Diagnostic(code=code, severity=severity, message=message, position=position, hint=hint)
-        if diagnostic not in self.found:
-            self.found.append(diagnostic)
+        key = code, position, message
+        if key in self._seen:
+            return
+        of_kind, most = self.errors, LIMITS.max_errors
+        if severity is Severity.WARNING:
+            of_kind, most = self.warnings, LIMITS.max_warnings
+        if len(of_kind) < most:
+            self._seen.add(key)
+            hint = hint if isinstance(hint, str) else hint()
+            of_kind.append(Diagnostic(code=code, severity=severity, message=message, position=position, hint=hint))
+        elif severity is Severity.ERROR:
+            raise TooManyFindingsError
 
     def with_lines(self, line_at: Callable[[int], str]) -> tuple[Diagnostic, ...]:
         """Everything found, each with the line of the file it is about, in file order."""
         return tuple(
             replace(found, source_line=line_at(found.position.line))
-            for found in sorted(self.found, key=lambda found: found.position)
+            for found in sorted([*self.errors, *self.warnings], key=lambda found: found.position)
         )
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """``did you mean 'x'?``, or nothing if no known name is close."""
-    close = difflib.get_close_matches(name[:60], list(known), n=1, cutoff=0.6)
+    names = list(islice(known, LIMITS.max_names))
+    close = difflib.get_close_matches(name[:60], names, n=1, cutoff=0.6)
     return f"did you mean {close[0]!r}?" if close else ""
+
+
+def suggestion(name: str, known: Iterable[str], otherwise: str = "") -> Callable[[], str]:
+    """A hint for `Findings.add`: `did_you_mean`, or ``otherwise`` if no known name is close."""
+    return lambda: did_you_mean(name, known) or otherwise

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from gateway.workflow.diagnostics import Findings, did_you_mean
+from gateway.workflow.diagnostics import Findings, suggestion
 from gateway.workflow.model import (
     RESERVED_TARGETS,
     Edge,
@@ -41,7 +41,7 @@ def _known_edges(flow: Flow, findings: Findings) -> list[Edge]:
             continue
         for name, position in ends:
             if name not in flow.nodes and name not in RESERVED_TARGETS:
-                hint = did_you_mean(name, [*flow.nodes, *RESERVED_TARGETS])
+                hint = suggestion(name, [*flow.nodes, *RESERVED_TARGETS])
                 findings.add("C001", position, f"there is no node {name!r}", hint)
                 wrong = True
         if not wrong:
@@ -125,11 +125,13 @@ def _cycles(leaving: dict[str, list[Edge]], findings: Findings) -> None:
 
 def _reach(flow: Flow, leaving: dict[str, list[Edge]], findings: Findings) -> None:
     entry = flow.workflow.entry
+    if entry is None and "entry" in flow.workflow.positions:
+        return  # it could not be read, which is a finding already
     if entry is None:
         findings.add("C008", flow.workflow.position, "the workflow has no entry", "write 'entry: NODE'")
         return
     if entry not in flow.nodes:
-        hint = did_you_mean(entry, flow.nodes)
+        hint = suggestion(entry, flow.nodes)
         findings.add("C008", flow.workflow.where("entry"), f"the entry {entry!r} is not a node", hint)
         return
     reached = {entry}

@@ -7,7 +7,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from gateway.workflow.diagnostics import Findings, did_you_mean
+from gateway.workflow.diagnostics import Findings, suggestion
 from gateway.workflow.language import declarations
 from gateway.workflow.language.edges import build_edge, read_expression
 from gateway.workflow.language.literals import Values
@@ -169,7 +169,7 @@ class _Builder:
     def unknown(self, entry: Entry) -> None:
         keyword = Scalar(entry.key).text
         known = (*_BLOCKS, *_NAMED)
-        hint = did_you_mean(keyword, known) or "a file holds " + ", ".join(known)
+        hint: str | Callable[[], str] = suggestion(keyword, known, "a file holds " + ", ".join(known))
         if keyword in _WORKFLOW:
             hint = "indent it, under 'workflow NAME:'"
         self.findings.add("E002", entry.position, f"there is no declaration {keyword!r}", hint)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from gateway.workflow.diagnostics import did_you_mean
+from gateway.workflow.diagnostics import suggestion
 from gateway.workflow.language.literals import IDENTIFIER, Values
 from gateway.workflow.language.properties import ATTACHMENT, MCP_SERVER, read_properties
 from gateway.workflow.language.syntax import Entry, PromptSyntax, Scalar, TypedSyntax, ValueSyntax
@@ -39,7 +39,7 @@ def _type(values: Values, what: str, value: ValueSyntax | None, position: Source
         return None
     text = kind.text
     if text not in list(ValueType) or kind.token.type == "STRING":
-        hint = did_you_mean(text, ValueType)
+        hint = suggestion(text, ValueType)
         values.wrong(kind.position, what, "a type: " + ", ".join(ValueType), hint)
         return None
     return ValueType(text)
@@ -90,7 +90,7 @@ def preset_values(values: Values, entry: Entry, known: Mapping[str, Variable]) -
         values.once(found, name, key.position)
         variable = known.get(name)
         if variable is None:
-            hint = did_you_mean(name, known)
+            hint = suggestion(name, known)
             values.findings.add("C033", key.position, f"there is no variable {name!r}", hint)
         else:
             found[name] = values.of_type(f"variable {name!r}", variable.type, value)

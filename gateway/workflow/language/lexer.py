@@ -130,15 +130,11 @@ class Lexer:
                 raise self._error(width, f"more than {LIMITS.max_indents} levels of indentation")
             self.indents.append(width)
             yield self._token("_INDENT", "", width)
+        if width not in self.indents:
+            known = ", ".join(map(str, self.indents))
+            raise self._error(width, f"an indentation of {width} matches no line above", f"indent by one of: {known}")
         while width < self.indents[-1]:
             self.indents.pop()
-            if width > self.indents[-1]:
-                known = ", ".join(map(str, sorted({*self.indents})))
-                raise self._error(
-                    width,
-                    f"an indentation of {width} matches no line above",
-                    f"indent by one of: {known}",
-                )
             yield self._token("_DEDENT", "", width)
 
     def _end(self) -> Iterator[Token]:
@@ -283,7 +279,7 @@ class Lexer:
             if number == first:
                 width = indent
             if indent < width or width <= parent:
-                self._refuse_tab(number, text, indent)
+                self._refuse(number, text, indent, parent, width)
                 break
             taken = number
         if taken < first:
@@ -294,10 +290,16 @@ class Lexer:
         body = "\n".join(text[width:] if text.strip() else "" for text in lines[begin : taken + 1])
         return body, self.source.position(begin + 1, width + 1, width)
 
-    def _refuse_tab(self, number: int, text: str, indent: int) -> None:
+    def _refuse(self, number: int, text: str, indent: int, parent: int, width: int) -> None:
+        """The line that ends a text must not look like a part of it."""
+        problem = None
         if text[indent] == "\t":
+            problem = "a tab in the indentation", "indent with spaces"
+        elif parent < indent < width and text[indent] != "#":
+            problem = "this line is indented less than the text above it", f"indent the text by {width}"
+        if problem is not None:
             self.line = number
-            raise self._error(indent, "a tab in the indentation", "indent with spaces")
+            raise self._error(indent, *problem)
 
     def _prompt(self, match: re.Match[str]) -> Iterator[Token]:
         yield self._token("WORD", match[1], match.start(1))

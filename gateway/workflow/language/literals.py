@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from gateway.workflow.diagnostics import Findings, did_you_mean
+from gateway.workflow.diagnostics import Findings, suggestion
 from gateway.workflow.language.lexer import Token
 from gateway.workflow.language.syntax import (
     Entry,
@@ -45,7 +45,9 @@ class Values:
     def __init__(self, findings: Findings) -> None:
         self.findings = findings
 
-    def wrong(self, position: SourcePos, what: str, wanted: str, hint: str = "", code: str = "E003") -> None:
+    def wrong(
+        self, position: SourcePos, what: str, wanted: str, hint: str | Callable[[], str] = "", code: str = "E003"
+    ) -> None:
         """Note that ``what`` needs another kind of value."""
         self.findings.add(code, position, f"{what} needs {wanted}", hint)
 
@@ -78,7 +80,7 @@ class Values:
         known = tuple(options)
         if isinstance(value, Scalar) and value.text in known:
             return known[known.index(value.text)]  # the member, where the words are those of an enumeration
-        hint = did_you_mean(value.text, known) if isinstance(value, Scalar) else ""
+        hint = suggestion(value.text, known) if isinstance(value, Scalar) else ""
         self.wrong(value.position, what, "one of " + ", ".join(known), hint, code)
         return None
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
-from gateway.workflow.diagnostics import did_you_mean
+from gateway.workflow.diagnostics import suggestion
 from gateway.workflow.language.literals import Values, seconds_of
 from gateway.workflow.language.syntax import EdgeSyntax, Entry, PromptSyntax, Scalar, Statement, ValueSyntax
 from gateway.workflow.model import (
@@ -68,7 +68,7 @@ def read_properties(values: Values, owner: str, lines: tuple[Statement, ...], ta
                 kind = table.get(key)
                 if kind is None:
                     message = f"{owner} has no property {key!r}"
-                    hint = did_you_mean(key, table) or "it has " + ", ".join(table)
+                    hint = suggestion(key, table, "it has " + ", ".join(table))
                     values.findings.add("E002", line.position, message, hint)
                     continue
                 values.once(positions, key, line.position)

@@ -9,13 +9,14 @@ Lark is imported on first use: it costs more than everything else that the comma
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from gateway.workflow.check import check
-from gateway.workflow.diagnostics import Findings, FlowError
+from gateway.workflow.diagnostics import Findings, FlowError, TooManyFindingsError
 from gateway.workflow.language.build import build_flow
 from gateway.workflow.language.lexer import Lexer, Token
 from gateway.workflow.language.source import Source, read_error, read_source
@@ -78,16 +79,18 @@ def parse_flow(content: bytes | str, *, file: str) -> Flow:
 def read_flow(content: bytes | str, *, file: str) -> tuple[Flow | None, tuple[Diagnostic, ...]]:
     """Parse and check a workflow file, and tell everything that was found.
 
-    Returns the flow as far as it could be read (None without a workflow) and all diagnostics, in file
-    order. Raises `FlowError` only where the text itself cannot be read, and nothing behind that place is
-    known.
+    Returns the flow as far as it could be read (None without a workflow) and the diagnostics, in file order;
+    after a hundred errors it looks no further. Raises `FlowError` only where the text itself cannot be read, and
+    nothing behind that place is known.
     """
     source = read_source(content, file)
     statements = _parse(source)
     findings = Findings()
-    flow = build_flow(source, statements, findings)
-    if flow is not None:
-        check(flow, findings)
+    flow = None
+    with suppress(TooManyFindingsError):
+        flow = build_flow(source, statements, findings)
+        if flow is not None:
+            check(flow, findings)
     return flow, findings.with_lines(source.line_at)
 
 
@@ -114,10 +117,10 @@ def _parse(source: Source) -> tuple[Statement, ...]:
 
 def _unexpected(source: Source, token: Token, accepted: set[str], lexer: Lexer) -> FlowError:
     wanted = [words for name, words in _WORDS.items() if name in accepted]
-    if accepted == {"WORD", "BARE", "STRING", "RANGE", "$END"}:
-        wanted = ["a declaration"]
-    if "_DEDENT" in accepted or ("STRING" in accepted and "RANGE" in accepted and "LBRACE" not in accepted):
-        wanted = ["a name or an edge"]
+    if "RANGE" in accepted and not lexer.brackets:  # the start of a line
+        wanted = ["a declaration" if "$END" in accepted else "a name or an edge"]
+    if "_NEWLINE" in accepted and "_EQUALS" in accepted:  # behind a value: only a type may go on
+        wanted = ["the end of the line"]
     expected = " or ".join(filter(None, [", ".join(wanted[:-1]), wanted[-1]])) if wanted else "nothing more"
     hint = ""
     match token.type:
