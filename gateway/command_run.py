@@ -14,12 +14,11 @@ from gateway.errors import ConfigError, UsageError
 from gateway.event_log import EventLog
 from gateway.events import RunStarted
 from gateway.notices import BlockedHosts, make_notify, show_summary
-from gateway.policy_file import load_network_file
 from gateway.run import conduct_run
 from gateway.sandbox_session import RunContext, SandboxPlan, SandboxSession, open_sandbox
 from gateway.store import RunDirectory, RunStore, store_home
 from gateway.terminal import has_terminal, join_terminal, terminal_size
-from gateway.version import project_version
+from gateway.version import __version__
 from policy.rules import RuleSource, RuleText
 
 __all__ = ["CommandRequest", "reap_runs", "run_in_sandbox"]
@@ -59,7 +58,6 @@ def run_in_sandbox(request: CommandRequest) -> int:
     spec = build_spec(request)
     driver = select_driver(request.driver_name, environ=os.environ)
     driver.check(spec)
-    spec.network.build_policy()
     workspace = Path.cwd()
     store = RunStore(store_home(request.store_dir, os.environ))
     store.reap_stale_runs()
@@ -89,7 +87,11 @@ def build_spec(request: CommandRequest) -> SandboxSpec:
         UsageError: a flag's value cannot be used.
         SpecError: the whole cannot be honoured; one line for each problem.
     """
-    network = NetworkSpec(mode="allowlist") if request.policy_file is None else load_network_file(request.policy_file)
+    network = NetworkSpec(mode="allowlist")
+    if request.policy_file is not None:
+        from gateway.policy_file import load_network_file  # the YAML library costs every start 10 ms
+
+        network = load_network_file(request.policy_file)
     if network.mode is None:
         raise ConfigError(
             f"{request.policy_file}: no mode, so nothing would be enforced",
@@ -103,6 +105,7 @@ def build_spec(request: CommandRequest) -> SandboxSpec:
     )
     if request.enforcement is not None:
         network = replace(network, enforcement=request.enforcement)  # type: ignore[arg-type] # a click.Choice
+    network.build_policy()  # says what is wrong with a rule in fewer words than the whole spec would
     spec = SandboxSpec(
         mode="inline" if request.image else "auto",
         image=request.image,
@@ -161,7 +164,7 @@ async def _conduct(request: CommandRequest, plan: SandboxPlan, directory: RunDir
             flow=None,
             workspace=str(workspace),
             worktree=None,
-            version=project_version(),
+            version=__version__,
         ),
         body,
         notify=notify,

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 from drivers.base import DriverError, SandboxLost
 from drivers.spec import SpecError
-from gateway.workflow.diagnostics import FlowError
 from policy.rules import PolicyError
 
 __all__ = [
@@ -85,7 +84,6 @@ class RunFailed(IterionError):
 _EXIT_CODES: tuple[tuple[type[BaseException], int], ...] = (
     (PolicyError, 2),
     (SpecError, 2),
-    (FlowError, 2),
     (DriverError, 1),
     (SandboxLost, 1),
 )

@@ -21,7 +21,7 @@ from gateway.notices import BlockedHosts, make_notify, printable, show_summary
 from gateway.run import conduct_run
 from gateway.sandbox_session import RunContext, SandboxPlan, SandboxSession, open_sandbox
 from gateway.store import RunDirectory, RunStore, store_home
-from gateway.version import project_version
+from gateway.version import __version__
 from gateway.workflow.engine import check_supported, run_workflow
 from gateway.workflow.language import parse_flow
 from gateway.workflow.model import Flow, JsonValue, ToolNode
@@ -125,7 +125,7 @@ def _plan(request: FlowRequest, workspace: Path) -> _Plan:
         workspace=str(workspace),
         in_git_repository=in_git_repository(workspace),
         devcontainer=next((name for name in DEVCONTAINERS if (workspace / name).is_file()), None),
-        version=project_version(),
+        version=__version__,
     )
     resolution = resolve(question)
     tools = {name: node for name, node in flow.nodes.items() if isinstance(node, ToolNode)}
@@ -210,7 +210,7 @@ async def _conduct(plan: _Plan, directory: RunDirectory, workspace: Path, notify
         flow=directory.record.flow,
         workspace=str(workspace),
         worktree=plan.flow.workflow.worktree,
-        version=project_version(),
+        version=__version__,
     )
     return await conduct_run(directory, started, body, notify=notify)
 

@@ -1,13 +1,7 @@
-"""Which version of this distribution is installed."""
+"""The version of this distribution; packaging reads it from here, because asking the installed metadata is slow."""
 
-from importlib import metadata
 from typing import Final
 
-__all__ = ["project_version"]
+__all__ = ["__version__"]
 
-DISTRIBUTION: Final = "iterion-sandbox"
-
-
-def project_version() -> str:
-    """Return the installed version, such as ``0.1.0``."""
-    return metadata.version(DISTRIBUTION)
+__version__: Final = "0.1.0"

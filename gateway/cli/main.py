@@ -6,6 +6,8 @@ from typing import Final
 
 import click
 
+from gateway.version import __version__
+
 __all__ = ["cli", "main"]
 
 PROGRAM: Final = "iterion"
@@ -41,7 +43,7 @@ class LazyGroup(click.Group):
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="iterion-sandbox", prog_name=PROGRAM)
+@click.version_option(__version__, prog_name=PROGRAM)
 def cli() -> None:
     """Run coding agents in a throwaway sandbox whose only way out is a policy-enforcing gateway."""
 

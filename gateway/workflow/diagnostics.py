@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from itertools import islice
 
+from gateway.errors import ConfigError
 from gateway.workflow.model import Diagnostic, Severity, SourcePos
 
 CODES: dict[str, tuple[Severity, str]] = {
@@ -46,7 +47,7 @@ CODES: dict[str, tuple[Severity, str]] = {
 """Every code: how severe it is and what it means."""
 
 
-class FlowError(Exception):
+class FlowError(ConfigError):
     """A workflow file that cannot run; ``diagnostics`` holds everything found, errors first, in file order.
 
     ``str()`` shows the errors with their lines, as they should stand on a terminal.
