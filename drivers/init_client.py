@@ -105,9 +105,9 @@ class InitClient:
                     break
                 self._dispatch(reply)
         except SandboxLost as error:
-            self._lose(str(error))
+            self.lose(str(error))
         else:
-            self._lose(await self._describe_end())
+            self.lose(await self._describe_end())
 
     def _dispatch(self, reply: control.Reply) -> None:
         match reply:
@@ -127,7 +127,10 @@ class InitClient:
             case _:
                 raise SandboxLost("its init broke the protocol: an answer to nothing")
 
-    def _lose(self, reason: str) -> None:
+    def lose(self, reason: str) -> None:
+        """Declare the sandbox lost: every waiter, now and later, hears of it. Only the first reason counts."""
+        if self.lost.is_set():
+            return
         self.lost_reason = reason
         self.lost.set()
         for command in self._commands.values():

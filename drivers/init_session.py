@@ -58,14 +58,16 @@ async def run_init(spawn: Callable[[int], SandboxRoot], *, listener_count: int =
     try:
         try:
             listeners = await _greet(client, root, listener_count)
+            # The pump is shielded: when everything is cancelled, commands are still killed, and hear of it.
+            pumping = trio.CancelScope(shield=True)
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(client.pump)
+                nursery.start_soon(_pump, client, root, pumping)
                 # What the block raises goes round the nursery, which would wrap it into a group.
                 try:
                     yield InitSession(client=client, root=root, listeners=tuple(listeners))
                 except BaseException as error:
                     failure = error
-                nursery.cancel_scope.cancel()
+                pumping.cancel()
         finally:
             for listener in listeners:
                 listener.close()
@@ -73,6 +75,16 @@ async def run_init(spawn: Callable[[int], SandboxRoot], *, listener_count: int =
     finally:
         if failure is not None:
             raise failure
+
+
+async def _pump(client: InitClient, root: SandboxRoot, scope: trio.CancelScope) -> None:
+    with scope:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(client.pump)
+            # Without a PID namespace, keepers outlive a killed init for a moment and keep its socket open.
+            await root.wait()
+            client.lose(root.describe_end())
+            nursery.cancel_scope.cancel()
 
 
 async def _greet(client: InitClient, root: SandboxRoot, listener_count: int) -> list[socket.socket]:

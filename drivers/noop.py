@@ -70,7 +70,7 @@ class NoopDriver:
                     yield sandbox
                 except BaseException as error:
                     failure = error
-                nursery.cancel_scope.cancel()
+                lazy.holding.cancel()
         finally:
             if failure is not None:
                 raise failure
@@ -81,6 +81,7 @@ class _LazyInit:
 
     def __init__(self, nursery: trio.Nursery) -> None:
         self._nursery = nursery
+        self.holding = trio.CancelScope(shield=True)  # until the block has ended, and no later
         self._lock = trio.Lock()
         self._started = trio.Event()
         self._session: InitSession | None = None
@@ -100,7 +101,8 @@ class _LazyInit:
     async def _hold(self, task_status: trio.TaskStatus[InitSession]) -> None:
         async with run_init(_spawn) as session:
             task_status.started(session)
-            await trio.sleep_forever()
+            with self.holding:
+                await trio.sleep_forever()
 
 
 def _spawn(control_fd: int) -> SandboxRoot:

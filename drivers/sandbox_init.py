@@ -53,7 +53,7 @@ except ImportError:  # an interpreter without libffi: no subreaper, hence no saf
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Sequence
     from typing import NoReturn
 
 MAX_PACKET_BYTES = 65536
@@ -64,6 +64,8 @@ KILL_PASSES = 1000
 KILL_WAIT_S = 5.0
 "How long killed processes may take to vanish (one in uninterruptible sleep does not)."
 POLL_S = 0.001
+QUIET_PASSES = 2
+"How many looks in a row must find no new process."
 
 PR_SET_PDEATHSIG = 1
 PR_SET_DUMPABLE = 4
@@ -72,7 +74,7 @@ KEYCTL_JOIN_SESSION_KEYRING = 1
 KEYCTL_NUMBERS = {"x86_64": 250, "aarch64": 219, "riscv64": 219, "loongarch64": 219, "ppc64le": 271, "s390x": 280}
 TIOCSCTTY = 0x540E
 
-SIGKILL, SIGSTOP, SIGCHLD = 9, 19, 17
+SIGKILL, SIGTERM, SIGSTOP, SIGCHLD = 9, 15, 19, 17
 
 
 def libc_call(name: str, *arguments: "int | None") -> int:
@@ -165,16 +167,19 @@ def send_signal(pid: int, number: int) -> None:
         pass  # gone, or (on a host, after sudo) somebody else's
 
 
-def kill_descendants(root: int, reap: bool = False) -> int:
-    """Kill every process below `root`, and wait until they are gone. Returns how many are left.
+def kill_descendants(root: int, is_over: "Callable[[], bool]") -> int:
+    """Kill every process below `root` until `is_over`. Returns how many are left.
 
     Killing one by one would race with forks. A process with a pending SIGSTOP cannot fork, so all are stopped first,
-    until a look at the process table finds no new one.
+    until looks at the process table find no new one. No look is a proof, since reading the table takes time in which
+    others fork and die; the proof is `is_over`: a subreaper that the kernel tells that it has no children.
     """
     stopped: set[int] = set()
+    quiet = 0
     for _ in range(KILL_PASSES):
         fresh = set(living_descendants(root)) - stopped
-        if not fresh:
+        quiet = 0 if fresh else quiet + 1
+        if quiet == QUIET_PASSES:
             break
         for pid in fresh:
             send_signal(pid, SIGSTOP)
@@ -184,14 +189,32 @@ def kill_descendants(root: int, reap: bool = False) -> int:
         living = living_descendants(root)
         for pid in living:
             send_signal(pid, SIGKILL)
-        if reap:
-            reap_children()
-        if not living or time.monotonic() > deadline:
-            return len(living)
+        if is_over():
+            return 0
+        if time.monotonic() > deadline:
+            return max(1, len(living))
         time.sleep(POLL_S)
 
 
-def reap_children() -> "Iterator[tuple[int, int]]":
+def has_ended(pid: int) -> bool:
+    """Whether a child of ours has ended, without collecting it."""
+    try:
+        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    except ChildProcessError:
+        return True
+
+
+def has_no_children() -> bool:
+    """Collect what has ended. Returns whether that was all."""
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        return True
+    return False
+
+
+def reap_children() -> "list[tuple[int, int]]":
     """Collect every child that ended: (pid, wait status)."""
     ended = []
     while True:
@@ -202,7 +225,7 @@ def reap_children() -> "Iterator[tuple[int, int]]":
         if pid == 0:
             break
         ended.append((pid, status))
-    return iter(ended)
+    return ended
 
 
 def reset_signals() -> None:
@@ -266,11 +289,16 @@ def run_command(fields: "list[bytes]", fds: "list[int]") -> "NoReturn":
         os._exit(code)
 
 
-def keep(control: Control, identity: bytes, fields: "list[bytes]", fds: "list[int]", report: int) -> "NoReturn":
+def keep(
+    control: Control, identity: bytes, fields: "list[bytes]", fds: "list[int]", report: int, host: bool
+) -> "NoReturn":
     """In the forked keeper: start the command, report its end, outlive its descendants."""
     libc_call("prctl", PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     _signal.set_wakeup_fd(-1)
     _signal.signal(SIGCHLD, _signal.SIG_DFL)
+    if host:  # should init be killed, there is no PID namespace that ends with it
+        _signal.signal(SIGTERM, lambda _number, _frame: give_up())
+        libc_call("prctl", PR_SET_PDEATHSIG, SIGTERM, 0, 0, 0)
     main = os.fork()
     if main == 0:
         run_command(fields, fds)
@@ -285,6 +313,12 @@ def keep(control: Control, identity: bytes, fields: "list[bytes]", fds: "list[in
             os._exit(0)
         if pid == main:
             report_exit(control, identity, status)
+
+
+def give_up() -> "NoReturn":
+    """In a keeper without init: kill the command and its tree."""
+    kill_descendants(os.getpid(), has_no_children)
+    os._exit(1)
 
 
 def report_exit(control: Control, identity: bytes, status: int) -> None:
@@ -423,7 +457,7 @@ class Init:
         if keeper == 0:
             try:
                 os.close(receiver)
-                keep(self.control, identity, fields, fds, report)
+                keep(self.control, identity, fields, fds, report, self.host)
             finally:
                 os._exit(1)
         os.close(report)
@@ -432,12 +466,12 @@ class Init:
         self.keepers[keeper] = identity
         self.commands[identity] = (keeper, int(main or b"0"))
 
-    def help(self, work: "object") -> None:
+    def help(self, work: "Callable[[], object]") -> None:
         """Do something that may block (a FIFO, a dead file system, a network) in a child."""
         pid = os.fork()
         if pid == 0:
             try:
-                work()  # type: ignore[operator]
+                work()
             finally:
                 os._exit(0)
         self.helpers.add(pid)
@@ -445,7 +479,8 @@ class Init:
     def kill(self, identity: bytes) -> None:
         left = 0
         if identity in self.commands:
-            left = kill_descendants(self.commands[identity][0])
+            keeper = self.commands[identity][0]
+            left = kill_descendants(keeper, lambda: has_ended(keeper))
         self.control.send(b"killed", identity, left)
 
     def signal(self, identity: bytes, number: int) -> None:
@@ -466,11 +501,23 @@ class Init:
                     escaped = True
                     self.control.send(b"exit", identity, b"signal", SIGKILL)
         if escaped:
-            me = os.getpid()
-            for pid, (parent, _) in process_table().items():
-                if parent == me and pid not in self.keepers and pid not in self.helpers:
-                    kill_descendants(pid)
-                    send_signal(pid, SIGKILL)
+            self.kill_escaped()
+
+    def kill_escaped(self) -> None:
+        """Kill every child that is neither keeper nor helper, with all that is below it."""
+        me, quiet = os.getpid(), 0
+        deadline = time.monotonic() + KILL_WAIT_S
+        while quiet < QUIET_PASSES and time.monotonic() < deadline:
+            strangers = [
+                pid
+                for pid, (parent, state) in process_table().items()
+                if parent == me and state not in b"ZX" and pid not in self.keepers and pid not in self.helpers
+            ]
+            quiet = 0 if strangers else quiet + 1
+            for pid in strangers:
+                send_signal(pid, SIGSTOP)
+                kill_descendants(pid, lambda: True)  # once each; their orphans become strangers, for the next look
+                send_signal(pid, SIGKILL)
 
     def run(self, wakeup: int) -> None:
         """Serve until the control socket ends."""
@@ -543,7 +590,7 @@ def main(arguments: "list[str]") -> int:
         listener.close()
     Init(control, host).run(wakeup)
     if host:
-        kill_descendants(os.getpid(), reap=True)
+        kill_descendants(os.getpid(), has_no_children)
     return 0
 
 

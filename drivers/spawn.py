@@ -27,6 +27,7 @@ class SandboxRoot:
 
         :raises OSError: the program cannot be executed.
         """
+        self._waiting = trio.Lock()
         self._stderr = os.memfd_create("iterion-stderr", os.MFD_CLOEXEC)
         try:
             self._process = subprocess.Popen(
@@ -50,13 +51,13 @@ class SandboxRoot:
         return self._process.pid
 
     async def wait(self) -> int:
-        """Wait for its end. Returns the exit code, or minus the signal number. May be called again.
+        """Wait for its end. Returns the exit code, or minus the signal number. Several tasks may wait.
 
         Cancellation leaves it running.
         """
-        while (code := self._process.poll()) is None:
-            await trio.lowlevel.wait_readable(self._pidfd)
-        await trio.lowlevel.checkpoint()
+        async with self._waiting:  # trio lets one task wait for a descriptor
+            while (code := self._process.poll()) is None:
+                await trio.lowlevel.wait_readable(self._pidfd)
         return code
 
     def kill(self) -> None:
