@@ -205,7 +205,7 @@ class Pump:
             # Not connected any more: all bytes were handed over before, and if the peer reset the
             # connection then the pump that reads from it says so.
             if error.errno != errno.ENOTCONN:
-                raise SinkLost(self.sink) from error
+                raise
         return Turn.DONE
 
     def _copy(self, shared: Shared) -> int:
