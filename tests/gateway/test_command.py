@@ -34,6 +34,10 @@ class FakeProcess:
         raise AssertionError(size)
 
 
+def ignore(data: bytes) -> None:
+    """Take output that a test does not look at."""
+
+
 @asynccontextmanager
 async def running(process: FakeProcess) -> AsyncIterator[FakeProcess]:
     yield process
@@ -70,7 +74,7 @@ async def test_a_command_that_does_not_read_its_input_is_no_failure() -> None:
     await process.out.aclose()
     await process.err.aclose()
     process.ended.set()
-    status = await run_to_end(running(process), stdin=b"ignored", on_stdout=bytes, on_stderr=bytes)
+    status = await run_to_end(running(process), stdin=b"ignored", on_stdout=ignore, on_stderr=ignore)
     assert status.returncode == 3
 
 
@@ -82,7 +86,7 @@ async def test_a_child_that_keeps_the_outputs_open_is_waited_for_a_little(
     process.ended.set()
     began = trio.current_time()
     outputs: list[bytes] = []
-    await run_to_end(running(process), stdin=None, on_stdout=outputs.append, on_stderr=bytes)
+    await run_to_end(running(process), stdin=None, on_stdout=outputs.append, on_stderr=ignore)
     assert outputs == [b"before"]
     assert trio.current_time() - began == pytest.approx(LINGER_S)
 
@@ -98,7 +102,7 @@ async def test_outputs_that_end_first_do_not_end_the_command(autojump_clock: tri
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(end_later)
-        await run_to_end(running(process), stdin=None, on_stdout=bytes, on_stderr=bytes)
+        await run_to_end(running(process), stdin=None, on_stdout=ignore, on_stderr=ignore)
     assert trio.current_time() >= 100
 
 
