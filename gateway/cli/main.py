@@ -1,8 +1,10 @@
 """The ``iterion`` command. Commands are imported when they are called, so that ``--help`` stays fast."""
 
+import gc
 import importlib
+import os
 import sys
-from typing import Final
+from typing import Final, NoReturn
 
 import click
 
@@ -11,6 +13,9 @@ from gateway.version import __version__
 __all__ = ["cli", "main"]
 
 PROGRAM: Final = "iterion"
+
+OBJECTS_BETWEEN_COLLECTIONS: Final = 50_000
+"""Of the youngest generation. With Python's 700 a start spends a twelfth of its time looking for garbage in imports."""
 
 COMMANDS: Final = {
     "policy": ("gateway.cli.policy", "policy", "Check what a policy decides."),
@@ -48,8 +53,23 @@ def cli() -> None:
     """Run coding agents in a throwaway sandbox whose only way out is a policy-enforcing gateway."""
 
 
-def main() -> None:
-    """Run the command line and exit: 0 done, 1 failed, 2 usage or configuration."""
+def main() -> NoReturn:
+    """Run the command line and exit: 0 done, 1 failed, 2 usage or configuration.
+
+    The process ends without taking the interpreter apart, which would cost a tenth of a short run. By then every
+    file, process and thread of a command has been ended by the command itself.
+    """
+    gc.set_threshold(OBJECTS_BETWEEN_COLLECTIONS)
+    code = _run()
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except OSError:  # nobody reads any more
+        code = code or 1
+    os._exit(code)
+
+
+def _run() -> int:
     try:
         code = cli.main(prog_name=PROGRAM, standalone_mode=False)
     except click.exceptions.Abort:
@@ -59,7 +79,7 @@ def main() -> None:
         code = error.exit_code
     except Exception as error:
         code = _report(error)
-    sys.exit(code or 0)
+    return code or 0
 
 
 def _report(error: Exception) -> int:
