@@ -38,7 +38,7 @@ def kind_of(path: str) -> str:
 
 def is_git_directory(path: str) -> bool:
     """Whether `path` looks like the inside of a .git."""
-    return kind_of(f"{path}/HEAD") == "file" and kind_of(f"{path}/config") == "file"
+    return all(kind_of(f"{path}/{name}") in ("file", "link") for name in ("HEAD", "config"))
 
 
 def git_directories(path: str) -> list[str]:
@@ -57,7 +57,10 @@ def guard_git(view: View, source: str, target: str) -> None:
     :param target: where it is inside.
     :raises DriverError: it has a shape that cannot be protected.
     """
-    if kind_of(f"{source}/.git") == "file":  # a worktree's pointer to its git directory
+    kind = kind_of(f"{source}/.git")
+    if kind == "link":
+        raise _replaceable(f"{source}/.git", "write a file `.git` that says `gitdir: PATH` instead")
+    if kind == "file":  # a worktree's pointer to its git directory
         view.show(f"{source}/.git", f"{target}/.git")
     for directory in git_directories(source):
         _guard_directory(view, directory, target + directory[len(source) :])
@@ -79,12 +82,13 @@ def _guard_files(view: View, source: str, target: str) -> None:
     for name in (*READ_ONLY_FILES, "hooks"):
         kind = kind_of(f"{source}/{name}")
         if kind == "link":
-            raise DriverError(
-                f"{source}/{name} is a symbolic link, which could be replaced from inside the sandbox; "
-                "put the real thing there"
-            )
+            raise _replaceable(f"{source}/{name}", "put the real thing there")
         if kind in ("file", "directory"):
             view.show(f"{source}/{name}", f"{target}/{name}")
+
+
+def _replaceable(path: str, cure: str) -> DriverError:
+    return DriverError(f"{path} is a symbolic link, which could be replaced from inside the sandbox; {cure}")
 
 
 def _nested(source: str) -> Iterator[str]:
