@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from drivers.base import DriverError
-from drivers.git_guard import git_directories, guard_git, kind_of, remove_planted, without_commondir
+from drivers.git_guard import guard_git, kind_of, remove_planted, without_commondir
 from drivers.view import View
 
 
