@@ -33,7 +33,7 @@ from types import MappingProxyType
 from typing import Any
 
 from gateway.workflow.evaluation import text_of
-from gateway.workflow.templates import EnvironmentReference, Reference, Template, lookup
+from gateway.workflow.templates import Reference, Template, lookup
 
 VARIABLE_PREFIX = "ITERION_VALUE_"
 
@@ -87,10 +87,8 @@ def render_script(template: Template, context: Mapping[str, Any], *, language: s
                 continue
             case Reference():
                 piece = _EXPRESSIONS[language].format(name=values.as_json(part))
-            case EnvironmentReference():
+            case _:
                 piece = str(part)
-            case str():
-                piece = part
         pieces.append(piece)
         if shell is not None:
             shell.feed(piece)

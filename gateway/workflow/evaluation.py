@@ -116,13 +116,17 @@ def _evaluate(term: Term, context: Mapping[str, Any]) -> Any:
             return _unary(term, context)
         case Call():
             return _FUNCTIONS[term.name](term, context)
-        case Chain():
-            operator = term.operators[0][0]
-            if operator in ("&&", "||"):
-                return _logical(term, context)
-            if operator in COMPARISONS:
-                return _compare(term, context)
-            return _arithmetic(term, context)
+        case _:
+            return _chain(term, context)
+
+
+def _chain(term: Chain, context: Mapping[str, Any]) -> Any:
+    operator = term.operators[0][0]
+    if operator in ("&&", "||"):
+        return _logical(term, context)
+    if operator in COMPARISONS:
+        return _compare(term, context)
+    return _arithmetic(term, context)
 
 
 def _lookup(path: Path, context: Mapping[str, Any]) -> Any:

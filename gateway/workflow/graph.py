@@ -70,9 +70,9 @@ def _choices(flow: Flow, source: str, edges: list[Edge], findings: Findings) -> 
     fans_out = isinstance(node, RouterNode) and node.mode is not RouterMode.CONDITION
     if not fans_out:
         # `a -> b as again(3)` beside `a -> c`: the second is where the run goes on when the loop is spent.
-        spent = 1 if any(edge.loop is not None for edge in always) else 0
         plain = [edge for edge in always if edge.loop is None]
-        for edge in plain[1:] if spent or plain else []:
+        loops = [edge for edge in always if edge.loop is not None]
+        for edge in [*plain[1:], *loops[1:]]:
             findings.add(
                 "C010",
                 edge.position,

@@ -132,7 +132,7 @@ class _Builder:
                 self.keep(self.prompts, declarations.prompt(statement), "prompt")
             case Entry(name=None):
                 self.block(statement)
-            case Entry():
+            case _:
                 self.named(statement)
 
     def block(self, entry: Entry) -> None:

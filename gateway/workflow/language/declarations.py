@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from gateway.workflow.diagnostics import suggestion
-from gateway.workflow.language.literals import IDENTIFIER, Values
+from gateway.workflow.language.literals import Values
 from gateway.workflow.language.properties import ATTACHMENT, MCP_SERVER, read_properties
 from gateway.workflow.language.syntax import Entry, PromptSyntax, Scalar, TypedSyntax, ValueSyntax
 from gateway.workflow.model import (
@@ -39,7 +39,7 @@ def _type(values: Values, what: str, value: ValueSyntax | None, position: Source
         return None
     text = kind.text
     if text not in list(ValueType) or kind.token.type == "STRING":
-        hint = suggestion(text, ValueType)
+        hint = suggestion(text, [kind.value for kind in ValueType])
         values.wrong(kind.position, what, "a type: " + ", ".join(ValueType), hint)
         return None
     return ValueType(text)
@@ -185,8 +185,3 @@ def mcp_server(values: Values, name: str, entry: Entry) -> McpServer:
     """``mcp_server NAME:``."""
     read = read_properties(values, f"mcp_server {name!r}", entry.body or (), MCP_SERVER)
     return McpServer(name=name, position=entry.position, **read.values)
-
-
-def is_name(text: str) -> bool:
-    """Whether ``text`` can be declared."""
-    return IDENTIFIER.match(text) is not None

@@ -36,7 +36,7 @@ def build_edge(values: Values, syntax: EdgeSyntax) -> Edge:
                 condition = _condition(values, clause)
             case LoopSyntax():
                 loop = _loop(values, clause)
-            case MappingSyntax():
+            case _:
                 entries = _entries(values, clause)
     return Edge(
         source=syntax.source.text,

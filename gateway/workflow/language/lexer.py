@@ -14,6 +14,7 @@ A token is a word until the parser says that it would take a keyword there; see 
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -177,6 +178,8 @@ class Lexer:
             case "number":
                 if len(text) > LIMITS.max_number_chars:
                     raise self._error(start, f"a number of more than {LIMITS.max_number_chars} digits")
+                if math.isinf(float(text)):
+                    raise self._error(start, "this number is too large")
                 return self._token("NUMBER", text, start)
             case _:
                 return self._token({"arrow": "_ARROW", "range": "RANGE"}.get(kind or "", "LIST_TYPE"), text, start)
@@ -201,8 +204,6 @@ class Lexer:
             )
         if char == "'":
             return self._error(self.column, "strings are written in double quotes", 'write "..."')
-        if char == "\t":
-            return self._error(self.column, "a tab", "use spaces")
         match = _NOT_BARE.match(text, self.column)
         assert match is not None
         word = match.group()[:40] or char

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from types import MappingProxyType
 from typing import Any
 
@@ -15,10 +16,10 @@ from gateway.workflow.language.syntax import (
     ListSyntax,
     ObjectSyntax,
     Scalar,
-    TypedSyntax,
     ValueSyntax,
 )
-from gateway.workflow.model import JsonValue, ListItem, SourcePos, ValueType, Variable
+from gateway.workflow.model import JsonValue, ListItem, SourcePos, ValueType
+from gateway.workflow.values import ValueProblem, parse_json
 
 IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|s|m|h))+\Z")
@@ -136,7 +137,7 @@ class Values:
                 return [self.json(what, item, words=words) for item in value.items]
             case ObjectSyntax():
                 return self._json_object(what, value, words)
-            case TypedSyntax():
+            case _:
                 self.wrong(value.position, what, "one value")
                 return None
 
@@ -156,7 +157,7 @@ class Values:
     def _json_object(self, what: str, value: ObjectSyntax, words: bool) -> dict[str, JsonValue]:
         found: dict[str, JsonValue] = {}
         for key, item in value.pairs:
-            name = Scalar(key).text
+            name = json_string(key) if key.type == "STRING" else key.text
             self.once(found, name, key.position)
             found[name] = self.json(what, item, words=words)
         return found
@@ -232,7 +233,7 @@ class Values:
             case ValueType.JSON:
                 literal = self.json(what, value)
                 return _quoted_json(value, literal)
-            case ValueType.STRING_LIST:
+            case _:
                 literal = _quoted_json(value, self.json(what, value))
                 if isinstance(literal, list) and all(isinstance(item, str) for item in literal):
                     return literal
@@ -243,63 +244,16 @@ class Values:
 def json_string(token: Token) -> str:
     """A string inside a JSON literal has JSON's escapes, if it has any that are JSON."""
     if token.text.startswith('"'):
-        try:
-            return str(json.loads(token.text))
-        except ValueError:
-            pass
+        with suppress(ValueError):
+            value = str(json.loads(token.text))
+            value.encode()  # half a surrogate pair is JSON, and no text
+            return value
     return token.value
 
 
 def _quoted_json(value: ValueSyntax, literal: JsonValue) -> JsonValue:
     """JSON may be quoted as a whole: `{"a": 1}` between backticks is that object."""
     if isinstance(value, Scalar) and isinstance(literal, str):
-        try:
-            decoded: JsonValue = json.loads(literal)
-        except (ValueError, RecursionError):
-            return literal
-        return decoded
+        with suppress(ValueProblem):
+            return parse_json(literal)
     return literal
-
-
-def variable_value(variable: Variable, text: str) -> JsonValue:
-    """The value that ``text``, from a command line, gives to ``variable``.
-
-    Strings are taken as they are, everything else is read as JSON (``true``, ``3``, ``["a"]``). Raises
-    ValueError, with what the variable takes, for a text of another type.
-    """
-    if variable.type is ValueType.STRING:
-        return text
-    try:
-        value: JsonValue = json.loads(text)
-    except (ValueError, RecursionError):
-        value = text
-    if variable.type is ValueType.JSON:
-        return value
-    if not fits(variable.type, value):
-        raise ValueError(f"{variable.name} is of type {variable.type}; write {_EXAMPLES[variable.type]}")
-    return value
-
-
-_EXAMPLES = {
-    ValueType.BOOL: "true or false",
-    ValueType.INT: "a whole number, such as 3",
-    ValueType.FLOAT: "a number, such as 0.5",
-    ValueType.STRING_LIST: 'a list of strings, such as ["a", "b"]',
-}
-
-
-def fits(kind: ValueType, value: object) -> bool:
-    """Whether a JSON value is of a type of the language."""
-    match kind:
-        case ValueType.STRING:
-            return isinstance(value, str)
-        case ValueType.BOOL:
-            return isinstance(value, bool)
-        case ValueType.INT:
-            return isinstance(value, int) and not isinstance(value, bool)
-        case ValueType.FLOAT:
-            return isinstance(value, int | float) and not isinstance(value, bool)
-        case ValueType.JSON:
-            return True
-        case ValueType.STRING_LIST:
-            return isinstance(value, list | tuple) and all(isinstance(item, str) for item in value)

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 from gateway.workflow.diagnostics import suggestion
 from gateway.workflow.language.literals import Values, seconds_of
-from gateway.workflow.language.syntax import EdgeSyntax, Entry, PromptSyntax, Scalar, Statement, ValueSyntax
+from gateway.workflow.language.syntax import EdgeSyntax, Entry, Scalar, Statement, ValueSyntax
 from gateway.workflow.model import (
     AwaitMode,
     Budget,
@@ -76,7 +76,7 @@ def read_properties(values: Values, owner: str, lines: tuple[Statement, ...], ta
                 if value is not None:
                     found[key] = value
                 positions[key] = line.value.content if isinstance(line.value, Scalar) else line.position
-            case Entry() | PromptSyntax():
+            case _:
                 values.findings.add("E002", line.position, f"a declaration in {owner}", "declarations are not indented")
     return Properties(found, MappingProxyType(positions))
 

@@ -50,6 +50,7 @@ _WORDS = {
     "_COLON": "':'",
     "_EQUALS": "'='",
     "_ARROW": "'->'",
+    "NOT": "'not'",
     "WHEN": "'when'",
     "AS": "'as'",
     "WITH": "'with'",
@@ -130,8 +131,6 @@ def _unexpected(source: Source, token: Token, accepted: set[str], lexer: Lexer) 
             found = "the end of the file"
         case "_NEWLINE":
             found = "the end of the line"
-        case "_DEDENT":
-            found = "a line that is indented less"
         case _:
             found = repr(token.text if len(token.text) <= 40 else token.text[:40] + "...")
     if lexer.brackets:
