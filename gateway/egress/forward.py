@@ -37,6 +37,7 @@ from gateway.egress.http1 import (
     forwarded_response,
 )
 from gateway.egress.http1.framing import BodyDecoder
+from gateway.egress.sockets import Peer
 
 __all__ = [
     "ClientGone",
@@ -137,6 +138,9 @@ async def forward_exchange(
     keep_upstream: bool = True,
     first_byte_timeout_s: float = math.inf,
     idle_timeout_s: float = math.inf,
+    half_close_timeout_s: float = math.inf,
+    client_peer: Callable[[], Peer] | None = None,
+    client_check_s: float = math.inf,
 ) -> Outcome:
     """Send one request on and its answer back.
 
@@ -151,6 +155,9 @@ async def forward_exchange(
         keep_upstream: False to announce the same to the upstream.
         first_byte_timeout_s: from the complete request to the response's head, in seconds.
         idle_timeout_s: the longest silence at any other time, in seconds.
+        half_close_timeout_s: the same once the client has finished sending, in seconds: it may be gone.
+        client_peer: says what is known of the client without reading from it; None where nobody can.
+        client_check_s: how often that is asked while the upstream is silent, in seconds.
 
     Returns:
         What happened, and what may be done with the connections.
@@ -178,6 +185,9 @@ async def forward_exchange(
         keep_upstream=keep_upstream,
         first_byte_timeout_s=first_byte_timeout_s,
         idle_timeout_s=idle_timeout_s,
+        half_close_timeout_s=half_close_timeout_s,
+        client_peer=client_peer,
+        client_check_s=client_check_s,
     )
     return await exchange.run()
 
@@ -198,6 +208,9 @@ class _Exchange:
         keep_upstream: bool,
         first_byte_timeout_s: float,
         idle_timeout_s: float,
+        half_close_timeout_s: float,
+        client_peer: Callable[[], Peer] | None,
+        client_check_s: float,
     ) -> None:
         self._head = head
         self._client = client
@@ -209,6 +222,9 @@ class _Exchange:
         self._keep_upstream = keep_upstream
         self._first_byte_timeout_s = first_byte_timeout_s
         self._idle_timeout_s = idle_timeout_s
+        self._half_close_timeout_s = half_close_timeout_s
+        self._client_peer = client_peer
+        self._client_check_s = client_check_s if client_peer is not None else math.inf
         self._request_body = body_decoder(head.framing, limits)
         self._request_sent = False
         self._waits_for_client = False
@@ -384,13 +400,27 @@ class _Exchange:
         return _join(pieces)
 
     async def _receive_upstream(self) -> bytes:
-        try:
-            data = await self._upstream.receive_some(self._limits.read_bytes)
-        except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
-            raise self._upstream_error(502, "it broke the connection off") from error
-        self._answered = self._answered or bool(data)
-        self._progress()
-        return bytes(data)
+        while True:
+            with trio.move_on_after(self._client_check_s):
+                try:
+                    data = await self._upstream.receive_some(self._limits.read_bytes)
+                except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
+                    raise self._upstream_error(502, "it broke the connection off") from error
+                self._answered = self._answered or bool(data)
+                self._progress()
+                return bytes(data)
+            self._look_at_client()
+
+    def _look_at_client(self) -> None:
+        """Notice a client that went away while nothing is sent to it. The upload, where there is one, does that."""
+        if self._client_peer is None or not self._request_body.complete:
+            return
+        peer = self._client_peer()
+        if peer is Peer.GONE:
+            raise self._client_gone()
+        if peer is Peer.ENDED:
+            due = trio.current_time() + self._half_close_timeout_s
+            self._watchdog.deadline = min(self._watchdog.deadline, due)
 
     async def _send_client(self, data: bytes) -> None:
         try:

@@ -70,6 +70,8 @@ class Limits:
     "A tunnel in which no byte moves. Dead peers are found sooner, by TCP keepalive."
     half_close_timeout_s: float = 600.0
     "The same once one side has finished sending."
+    client_check_s: float = 10.0
+    "How often a plain exchange whose upstream is silent looks whether its client is still there."
     total_timeout_s: float | None = None
     "A tunnel's whole life; None sets no bound."
     drain_timeout_s: float = 5.0

@@ -11,10 +11,13 @@ What must hold between the steps:
 * every request is judged, also on a kept connection, and also when it goes to the same host again;
 * ``network_allowed`` is handed to the record before the 200 or the request is sent, ``network_blocked`` before the
   refusal is, and each ``network_allowed`` is followed by one ``network_closed``, whatever happens in between;
-* a kept upstream connection is used again only for the same authority under the same policy.
+* a kept upstream connection is used again only for the same authority under the same policy, and only if nothing
+  has come over it in between: an end would fail the next request, bytes would be taken for its answer;
+* what was cut off ends in a reset: a message that is delimited by its end must not look complete.
 """
 
 import socket
+from functools import partial
 from typing import Final, Protocol
 
 import trio
@@ -26,7 +29,7 @@ from gateway.egress.http1 import Http1Limits, ProtocolError, RequestHead, Reques
 from gateway.egress.limits import Limits
 from gateway.egress.resolver import Resolver
 from gateway.egress.server_name import ServerNameGate
-from gateway.egress.sockets import discard, reset, send_all
+from gateway.egress.sockets import cut, cut_now, discard, is_untouched, peer_of, send_all
 from gateway.egress.tunnel import Ending, Relay, Tunnel
 from policy.rules import Reason
 
@@ -137,8 +140,9 @@ class Session:
 
     async def _read_head(self, reader: RequestHeadReader, data: bytes, timeout_s: float) -> RequestHead | None:
         """Return the next head; None when there is none, and the client has had its answer if one is due."""
+        begun = bool(data)
         try:
-            head = reader.feed(data) if data else None
+            head = reader.feed(data) if begun else None
             if head is not None:
                 return head
             try:
@@ -146,11 +150,13 @@ class Session:
             except BlockingIOError:
                 pass
             else:
-                if (known := self._services.known_heads.get(data)) is not None:
+                # Only a read that holds a head from its first byte on may be known by its bytes.
+                if not begun and (known := self._services.known_heads.get(data)) is not None:
                     return known
                 head = reader.feed(data) if data else None
                 if head is not None or not data:
-                    self._remember(head, data, reader.leftover)
+                    if not begun:
+                        self._remember(head, data, reader.leftover)
                     return head
             with trio.move_on_after(timeout_s) as scope:
                 return await self._wait_for_head(reader, scope)
@@ -231,7 +237,7 @@ class Session:
             try:
                 await route.open(self._services.resolver, self._limits)
             except BaseException as error:  # it was allowed, and now it is over
-                outcome = CANCELLED if isinstance(error, trio.Cancelled) else INTERNAL_ERROR
+                outcome = CANCELLED if _is_cancellation(error) else INTERNAL_ERROR
                 self._audit.allowed(self._number, route, protocol).close(outcome)
                 raise
         denied, failure = route.denied, route.failure
@@ -292,9 +298,11 @@ class Session:
                 outcome = tunnel.refusal.code
                 await self._refuse_tunnel(route, tunnel)
             else:
-                _pass_reset_on(tunnel)
+                await self._end_tunnel(tunnel)
         except trio.Cancelled:
             outcome = CANCELLED
+            cut_now(self._client)
+            cut_now(upstream)
             raise
         except OSError:
             outcome = CLIENT_RESET
@@ -303,6 +311,11 @@ class Session:
             upstream.close()
             if passage is not None:
                 passage.close(outcome, tunnel.bytes_up, tunnel.bytes_down)
+
+    async def _end_tunnel(self, tunnel: Tunnel) -> None:
+        """Let nobody take what was cut off for an orderly end."""
+        if tunnel.ending is not Ending.COMPLETED:
+            await cut(tunnel.client, tunnel.upstream, timeout_s=self._limits.linger_timeout_s)
 
     async def _refuse_tunnel(self, route: Route, tunnel: Tunnel) -> None:
         assert tunnel.refusal is not None
@@ -348,7 +361,9 @@ class Session:
                 return result.client_leftover
             if not result.upgraded:
                 await discard(self._client, self._limits.linger_timeout_s)
-        elif not isinstance(result, ForwardError) or not result.response_started:
+        elif result.response_started:
+            await cut(self._client, timeout_s=self._limits.linger_timeout_s)
+        else:
             await self._reply(_forward_failed(result, head_only=head_only))
         return None
 
@@ -372,13 +387,16 @@ class Session:
                 traffic=traffic,
                 first_byte_timeout_s=limits.idle_timeout_s,
                 idle_timeout_s=limits.idle_timeout_s,
+                half_close_timeout_s=limits.half_close_timeout_s,
+                client_peer=partial(peer_of, self._client),
+                client_check_s=limits.client_check_s,
             )
             if result.upgraded:
                 tunnel = Tunnel(self._client, upstream.sock)
                 await self._services.relay.carry(tunnel, result.client_leftover, result.upstream_leftover)
                 assert tunnel.ending is not None
                 outcome = tunnel.ending
-                _pass_reset_on(tunnel)
+                await self._end_tunnel(tunnel)
             else:
                 outcome = COMPLETED
             return result
@@ -391,8 +409,11 @@ class Session:
         except ForwardError as error:
             outcome = CLIENT_ERROR if isinstance(error, ClientProtocolError) else CLIENT_RESET
             return error
-        except trio.Cancelled:
-            outcome = CANCELLED
+        except BaseException as error:
+            if _is_cancellation(error):
+                outcome = CANCELLED
+            cut_now(self._client)
+            cut_now(upstream.sock)
             raise
         finally:
             up, down = (tunnel.bytes_up, tunnel.bytes_down) if tunnel is not None else (0, 0)
@@ -403,7 +424,8 @@ class Session:
         kept = self._kept
         if kept is None or route.denied is not None:
             return None
-        if kept.route.policy is not route.policy or kept.route.authority != route.authority:
+        is_same = kept.route.policy is route.policy and kept.route.authority == route.authority
+        if not is_same or not is_untouched(kept.sock):
             self._drop_kept()
             return None
         self._kept = None
@@ -416,11 +438,11 @@ class Session:
             self._kept = None
 
 
-def _pass_reset_on(tunnel: Tunnel) -> None:
-    if tunnel.ending is Ending.CLIENT_RESET:
-        reset(tunnel.upstream)
-    elif tunnel.ending is Ending.UPSTREAM_RESET:
-        reset(tunnel.client)
+def _is_cancellation(error: BaseException) -> bool:
+    """Whether an exception is a cancellation, also one that came out of a nursery with several tasks in it."""
+    if isinstance(error, BaseExceptionGroup):
+        return all(map(_is_cancellation, error.exceptions))
+    return isinstance(error, trio.Cancelled)
 
 
 def _forward_failed(error: ForwardError, *, head_only: bool) -> bytes:

@@ -1,15 +1,20 @@
 """What the egress server does with plain, non-blocking sockets besides relaying."""
 
 import fcntl
+import select
 import socket
 import struct
 import termios
+from contextlib import suppress
+from enum import Enum, auto
 
 import trio
 
-__all__ = ["discard", "reset", "send_all"]
+__all__ = ["Peer", "cut", "cut_now", "discard", "is_untouched", "peer_of", "send_all"]
 
 DISCARD_BYTES = 65_536
+DELIVERY_CHECK_S = 0.02
+"How often a connection that is to be cut is asked whether everything has arrived; no event says so."
 LINGER_OFF_AT_ONCE = struct.pack("ii", 1, 0)
 
 
@@ -68,16 +73,64 @@ async def discard(sock: socket.socket, timeout_s: float) -> None:
         return
 
 
-def reset(sock: socket.socket) -> None:
-    """Close a socket so that its peer sees a failure and not an orderly end, unless bytes would be lost by that.
+class Peer(Enum):
+    """What is known of the other end of a connection without reading from it."""
 
-    A peer must not take a message that was cut off for a complete one. But what the kernel has not delivered
-    yet comes first: then the socket is closed in the ordinary way.
+    PRESENT = auto()
+    ENDED = auto()
+    "It has finished sending. It may still read, or be gone: only sending to it would tell."
+    GONE = auto()
+    "It reset the connection, or keepalive found it dead."
+
+
+def peer_of(sock: socket.socket) -> Peer:
+    """Return the state of a connected socket's peer; bytes that wait to be read do not hide it."""
+    events = _poll(sock, select.POLLRDHUP)
+    if events & (select.POLLERR | select.POLLHUP | select.POLLNVAL):
+        return Peer.GONE
+    return Peer.ENDED if events else Peer.PRESENT
+
+
+def is_untouched(sock: socket.socket) -> bool:
+    """Whether nothing has come from the peer: no byte, no end, no failure."""
+    return not _poll(sock, select.POLLIN | select.POLLRDHUP)
+
+
+def _poll(sock: socket.socket, events: int) -> int:
+    poller = select.poll()
+    poller.register(sock, events)
+    ready = poller.poll(0)
+    return ready[0][1] if ready else 0
+
+
+async def cut(*socks: socket.socket, timeout_s: float) -> None:
+    """Close sockets so that their peers see a failure, after they have got what was sent.
+
+    For messages that were cut off: an orderly end would make one that is delimited by its end look complete.
+
+    Args:
+        socks: non-blocking; closed afterwards, also by cancellation.
+        timeout_s: how long peers that do not read are waited for (seconds); they lose what they have not taken.
     """
     try:
-        unsent = struct.unpack("i", fcntl.ioctl(sock, termios.TIOCOUTQ, b"\0\0\0\0"))[0]
-        if not unsent:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, LINGER_OFF_AT_ONCE)
-    except OSError:
-        pass  # not connected any more
+        with trio.move_on_after(timeout_s):
+            while any(map(_unsent, socks)):  # noqa: ASYNC110 - the kernel has no event for it
+                await trio.sleep(DELIVERY_CHECK_S)
+    finally:
+        for sock in socks:
+            cut_now(sock)
+
+
+def cut_now(sock: socket.socket) -> None:
+    """Close a socket so that its peer sees a failure, even if it has not got what was sent."""
+    with suppress(OSError):  # not connected any more
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, LINGER_OFF_AT_ONCE)
     sock.close()
+
+
+def _unsent(sock: socket.socket) -> int:
+    """Return how many bytes the peer's kernel has not acknowledged; 0 where there is no peer any more."""
+    try:
+        return int(struct.unpack("i", fcntl.ioctl(sock, termios.TIOCOUTQ, b"\0\0\0\0"))[0])
+    except (OSError, ValueError):
+        return 0
