@@ -506,3 +506,35 @@ def test_it_is_really_this_python(tmp_path: Path) -> None:
     script = Path(bubblewrap.__file__).with_name("sandbox_init.py")
     done = subprocess.run([sys.executable, "-I", "-S", str(script)], capture_output=True)
     assert (done.returncode, done.stderr) == (2, b"")
+
+
+def fake_bubblewrap(folder: Path, script: str) -> dict[str, str]:
+    """Variables of a host whose bubblewrap is a shell script that may go on to the real one, $REAL."""
+    program = folder / "bwrap"
+    program.write_text(f"#!/bin/sh\nREAL={shutil.which('bwrap', path=PATH)}\n{script}\n")
+    program.chmod(0o755)
+    return {"PATH": f"{folder}:{PATH}"}
+
+
+async def test_a_path_that_vanished_before_it_was_mounted_costs_one_more_try(tmp_path: Path) -> None:
+    failure = "echo 'bwrap: Can'\\''t find source path /gone: No such file or directory' >&2; exit 1"
+    environ = fake_bubblewrap(tmp_path, f'if mkdir {tmp_path}/tried; then {failure}; fi; exec $REAL "$@"')
+    async with BubblewrapDriver(environ).start(SandboxSpec(), run_info(tmp_path)) as sandbox:
+        assert (await run(sandbox, "echo ok")).out == "ok\n"
+    environ = fake_bubblewrap(tmp_path, failure)
+    with pytest.raises(DriverError, match="/gone"):
+        async with BubblewrapDriver(environ).start(SandboxSpec(), run_info(tmp_path)):
+            pass
+
+
+def test_a_trial_tells_whether_namespaces_are_allowed(tmp_path: Path) -> None:
+    assert bubblewrap._trial(shutil.which("bwrap", path=PATH) or "") is None
+    environ = fake_bubblewrap(tmp_path, "echo no >&2; exit 1")
+    assert bubblewrap._trial(f"{tmp_path}/bwrap") == "no"
+    assert BubblewrapDriver(environ).availability() in (None, "bubblewrap failed: no")
+    assert "No such file" in (bubblewrap._trial("/no/such/bwrap") or "")
+
+
+async def test_the_sandbox_of_a_user_without_a_home(tmp_path: Path) -> None:
+    async with BubblewrapDriver({"PATH": PATH, "HOME": "/"}).start(SandboxSpec(), run_info(tmp_path)) as sandbox:
+        assert (await run(sandbox, "cd && pwd && touch x && echo ok")).out == "/tmp/home\nok\n"
