@@ -87,6 +87,7 @@ class EgressServer:
         self._refusals = 0
         self._reserve_fd = -1
         self._serving = False
+        self._aborted = False
         self._stopped = trio.Event()
         self._accepting = trio.CancelScope()
         self._handling = trio.CancelScope(shield=True)
@@ -109,6 +110,7 @@ class EgressServer:
 
     def abort(self) -> None:
         """Like ``stop``, but cut the open connections off now."""
+        self._aborted = True
         self._accepting.cancel()
         self._handling.cancel()
 
@@ -175,6 +177,9 @@ class EgressServer:
                     if not await self._cannot_accept(listener, error):
                         break
                     continue
+                if self._aborted:  # in the turn in which this task became ready: nobody is there to serve it
+                    client.close()
+                    break
                 client.setblocking(False)
                 if stats.active >= max_connections:
                     self.audit.saturated("connection cap", max_connections)

@@ -1,6 +1,7 @@
 """Real sockets on loopback for tests: connected pairs, and reading and writing them."""
 
 import socket
+import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -39,6 +40,12 @@ def free_port() -> int:
     """A port that nothing listens on."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         return port_of(probe)
+
+
+def abort(sock: socket.socket) -> None:
+    """Close a socket with a reset, at once."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    sock.close()
 
 
 async def receive(sock: socket.socket, size: int = 65_536) -> bytes:

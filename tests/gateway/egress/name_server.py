@@ -24,7 +24,7 @@ class FakeResolver:
         names: name to addresses, to a failure, or to a list of both.
     """
 
-    def __init__(self, names: Mapping[str, Sequence[str] | ResolveFailure | list[Sequence[str]]]) -> None:
+    def __init__(self, names: Mapping[str, Sequence[str] | ResolveFailure | list[list[str]]]) -> None:
         self.asked: list[str] = []
         self._names = dict(names)
 

@@ -7,8 +7,7 @@ from contextlib import contextmanager, suppress
 import pytest
 
 from gateway.egress.pump import GateRefused, Pump, Shared, SinkLost, SourceLost, Turn
-from gateway.egress.sockets import reset
-from tests.gateway.egress.loopback import tcp_pair
+from tests.gateway.egress.loopback import abort, tcp_pair
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
@@ -163,7 +162,7 @@ def test_a_source_that_was_reset_is_lost_after_its_bytes() -> None:
     with bench() as b:
         b.source.send(b"last words")
         assert b.turn() is Turn.IDLE
-        reset(b.source)
+        abort(b.source)
         with pytest.raises(SourceLost) as caught:
             b.turn()
         assert caught.value.sock is b.pump.source
@@ -174,7 +173,7 @@ def test_a_bulk_source_that_was_reset_is_lost() -> None:
     with bench(turn_bytes=1) as b:
         b.source.send(bytes(CHUNK))
         b.turn()  # all of it, in one full buffer: the next turn splices
-        reset(b.source)
+        abort(b.source)
         with pytest.raises(SourceLost):
             b.turn()
 
@@ -190,7 +189,7 @@ def test_an_end_behind_bulk_is_passed_on() -> None:
 
 def test_a_sink_that_was_reset_is_lost() -> None:
     with bench() as b:
-        reset(b.sink)
+        abort(b.sink)
         b.source.send(b"x")
         with pytest.raises(SinkLost) as caught:
             b.turn()
@@ -201,7 +200,7 @@ def test_a_sink_that_was_reset_during_bulk_is_lost() -> None:
     with bench(turn_bytes=1) as b:
         b.source.send(bytes(3 * CHUNK))
         b.turn()
-        reset(b.sink)
+        abort(b.sink)
         with pytest.raises(SinkLost):
             b.turn()
 
@@ -214,7 +213,7 @@ def test_a_sink_that_was_reset_while_it_blocked_is_lost(max_pipes: int) -> None:
                 b.source.send(bytes(1 << 20))
             if b.turn() is Turn.BLOCKED:
                 break
-        reset(b.sink)
+        abort(b.sink)
         with pytest.raises(SinkLost):
             b.turn()
 
@@ -229,7 +228,7 @@ def test_an_end_for_a_socket_that_somebody_closed_is_a_bug() -> None:
 
 def test_an_end_for_a_sink_that_is_gone_is_no_failure() -> None:
     with bench() as b:
-        reset(b.sink)
+        abort(b.sink)
         with pytest.raises(ConnectionResetError):
             b.pump.sink.recv(1)
         b.source.shutdown(socket.SHUT_WR)

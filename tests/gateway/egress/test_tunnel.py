@@ -3,7 +3,6 @@
 import hashlib
 import os
 import socket
-import struct
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 
@@ -13,9 +12,8 @@ import trio.testing
 
 from gateway.egress.limits import Limits
 from gateway.egress.pump import Gate, GateRefused
-from gateway.egress.sockets import reset
 from gateway.egress.tunnel import Ending, Relay, Tunnel
-from tests.gateway.egress.loopback import receive, receive_all, receive_exactly, send, tcp_pair
+from tests.gateway.egress.loopback import abort, receive, receive_all, receive_exactly, send, tcp_pair
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
@@ -220,7 +218,7 @@ async def test_a_reset_ends_the_tunnel_and_says_whose_it_was(by_client: bool, en
         with line(relay, nursery) as opened:
             await send(opened.client, b"ping")
             assert await receive_exactly(opened.server, 4) == b"ping"
-            reset(opened.client if by_client else opened.server)
+            abort(opened.client if by_client else opened.server)
             await opened.over.wait()
             assert opened.tunnel.ending is ending
 
@@ -229,7 +227,7 @@ async def test_bytes_in_front_of_a_reset_are_delivered() -> None:
     async with running() as (relay, nursery):
         with line(relay, nursery) as opened:
             await send(opened.server, b"the answer")
-            reset(opened.server)
+            abort(opened.server)
             await opened.over.wait()
             assert await receive_exactly(opened.client, 10) == b"the answer"
 
@@ -240,8 +238,7 @@ async def test_a_sender_that_vanishes_behind_a_stalled_receiver_is_noticed() -> 
             with trio.move_on_after(0.3):  # until nothing fits anywhere
                 while True:
                     await send(opened.client, bytes(1 << 20))
-            opened.client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-            opened.client.close()
+            abort(opened.client)
             await opened.over.wait()
             assert opened.tunnel.ending is Ending.CLIENT_RESET
 
@@ -249,7 +246,7 @@ async def test_a_sender_that_vanishes_behind_a_stalled_receiver_is_noticed() -> 
 async def test_an_upstream_that_is_gone_before_the_first_bytes() -> None:
     async with running() as (relay, _nursery):
         with tcp_pair() as (_, near_client), tcp_pair() as (near_server, server):
-            reset(server)
+            abort(server)
             tunnel = Tunnel(near_client, near_server)
             await relay.carry(tunnel, b"hello")
             assert tunnel.ending is Ending.UPSTREAM_RESET
@@ -361,7 +358,7 @@ async def test_H63_of_300_idle_tunnels_no_live_one_dies_and_no_dead_one_stays(
             await trio.testing.wait_all_tasks_blocked()
             assert relay.open_tunnels == 300
             for opened in dead[:50]:
-                reset(opened.client)
+                abort(opened.client)
             for opened in dead[50:]:
                 opened.client.close()
                 opened.server.close()
