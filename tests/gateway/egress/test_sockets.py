@@ -1,13 +1,14 @@
 """Sending, discarding and resetting on plain sockets."""
 
 import socket
+from functools import partial
 
 import pytest
 import trio
 import trio.testing
 
-from gateway.egress.sockets import discard, reset, send_all
-from tests.gateway.egress.loopback import receive_all, receive_exactly, tcp_pair
+from gateway.egress.sockets import Peer, cut, cut_now, discard, is_untouched, peer_of, send_all
+from tests.gateway.egress.loopback import abort, receive_all, receive_exactly, tcp_pair
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
@@ -35,7 +36,7 @@ async def test_a_peer_that_takes_nothing_is_given_up(autojump_clock: trio.testin
 
 async def test_a_peer_that_is_gone_is_an_error() -> None:
     with tcp_pair() as (ours, peer):
-        reset(peer)
+        abort(peer)
         with pytest.raises(ConnectionResetError):
             await send_all(ours, b"x", 1)
 
@@ -59,26 +60,22 @@ async def test_discarding_has_an_end(autojump_clock: trio.testing.MockClock) -> 
 
 async def test_discarding_from_a_peer_that_is_gone() -> None:
     with tcp_pair() as (ours, peer):
-        reset(peer)
+        abort(peer)
         await discard(ours, 2)
         await discard(ours, 2)
 
 
-def test_a_reset_is_not_an_orderly_end() -> None:
+async def test_what_is_cut_ends_in_a_reset_behind_its_bytes() -> None:
     with tcp_pair() as (ours, peer):
-        reset(ours)
+        ours.send(b"half an answer")
+        await cut(ours, timeout_s=10)
+        assert ours.fileno() == -1
+        assert peer.recv(100) == b"half an answer"
         with pytest.raises(ConnectionResetError):
             peer.recv(1)
 
 
-def test_a_reset_does_not_destroy_what_has_been_sent() -> None:
-    with tcp_pair() as (ours, peer):
-        ours.send(b"the answer")
-        reset(ours)
-        assert peer.recv(100) == b"the answer"
-
-
-async def test_a_reset_with_bytes_on_their_way_is_an_ordinary_close() -> None:
+async def test_what_is_cut_waits_for_a_slow_reader() -> None:
     with tcp_pair() as (ours, peer):
         sent = 0
         while True:
@@ -86,11 +83,65 @@ async def test_a_reset_with_bytes_on_their_way_is_an_ordinary_close() -> None:
                 sent += ours.send(bytes(1 << 20))
             except BlockingIOError:
                 break
-        reset(ours)
-        assert len(await receive_all(peer)) == sent
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(partial(cut, ours, timeout_s=10))
+            assert await receive_exactly(peer, sent) == bytes(sent)
+        with pytest.raises(ConnectionResetError):
+            peer.recv(1)
 
 
-def test_resetting_what_is_not_connected() -> None:
+async def test_a_reader_that_takes_nothing_is_not_waited_for_long(autojump_clock: trio.testing.MockClock) -> None:
+    with tcp_pair() as (ours, peer), tcp_pair() as (other, _):
+        while True:
+            try:
+                ours.send(bytes(1 << 20))
+            except BlockingIOError:
+                break
+        await cut(ours, other, timeout_s=2)
+        assert trio.current_time() == pytest.approx(2, abs=0.1)
+        assert ours.fileno() == other.fileno() == -1
+        while True:  # what had arrived is still there, and then it is no orderly end
+            try:
+                assert peer.recv(1 << 20)
+            except ConnectionResetError:
+                break
+
+
+async def test_cutting_what_is_gone() -> None:
+    with tcp_pair() as (ours, peer):
+        abort(peer)
+        await cut(ours, timeout_s=2)
+        cut_now(ours)
+        await cut(ours, timeout_s=2)
+
+
+async def test_a_peer_is_seen_without_reading() -> None:
+    with tcp_pair() as (ours, peer):
+        assert (peer_of(ours), is_untouched(ours)) == (Peer.PRESENT, True)
+        peer.send(b"x")
+        assert (peer_of(ours), is_untouched(ours)) == (Peer.PRESENT, False)
+        peer.shutdown(socket.SHUT_WR)
+        assert peer_of(ours) is Peer.ENDED
+        abort(peer)
+        assert peer_of(ours) is Peer.GONE
+        assert ours.recv(10) == b"x"
+
+
+async def test_a_cancelled_cut_is_a_cut() -> None:
+    with tcp_pair() as (ours, peer), trio.CancelScope() as scope:
+        while True:
+            try:
+                ours.send(bytes(1 << 20))
+            except BlockingIOError:
+                break
+        scope.cancel()
+        try:
+            await cut(ours, timeout_s=2)
+        finally:
+            assert peer_of(peer) is Peer.GONE
+
+
+async def test_cutting_what_is_closed() -> None:
     sock = socket.socket()
-    reset(sock)
-    assert sock.fileno() == -1
+    sock.close()
+    await cut(sock, timeout_s=2)
