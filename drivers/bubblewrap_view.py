@@ -62,10 +62,10 @@ ROOT_OWNED_PROC = (
         "key-users",
     ),
     *("keys", "kmsg", "kpagecgroup", "kpagecount", "kpageflags", "latency_stats", "modules", "mtrr", "sched_debug"),
-    *("scsi", "slabinfo", "timer_list", "vmallocinfo", "vmstat"),
+    *("dynamic_debug", "scsi", "slabinfo", "timer_list", "tty/driver", "vmallocinfo", "vmstat"),
 )
-"""Files of /proc that belong to the host's root, whom a sandbox of root's is without its capabilities. bubblewrap
-itself makes /proc/sys, irq, bus and sysrq-trigger read-only."""
+"""Files of /proc that belong to the host's root, whom a sandbox of root's is without its capabilities. Those that not
+everybody may read, or somebody may write, are found by their modes and hidden as well."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,8 +184,11 @@ def _show_system(view: View, info: RunInfo) -> None:
             view.show(f"/{name}")
     view.private("/proc")
     view.options[-4:] = ["--proc", "/proc"]
+    # The kernel's settings ask for the user id of the host's root, not for a capability. bubblewrap does not see that
+    # they are writable: it asks access(2) about the directory, whose mode forbids it to everybody.
+    view.show("/proc/sys")
     if os.geteuid() == 0:
-        for name in ROOT_OWNED_PROC:
+        for name in sorted({*ROOT_OWNED_PROC, *_guarded_proc()}):
             if os.path.exists(f"/proc/{name}"):
                 view.mask(f"/proc/{name}", directory=os.path.isdir(f"/proc/{name}"))
     view.private("/dev")
@@ -200,6 +203,18 @@ def _show_system(view: View, info: RunInfo) -> None:
     resolver = os.path.realpath("/etc/resolv.conf")
     if info.network == "host" and not view.is_visible(resolver) and os.path.isfile(resolver):
         view.show(resolver)
+
+
+def _guarded_proc() -> list[str]:
+    """The files of /proc, processes aside, that not everybody may read or that somebody may write."""
+    names = []
+    with os.scandir("/proc") as entries:
+        for entry in entries:
+            if not entry.name.isdigit() and entry.is_file(follow_symlinks=False):
+                mode = entry.stat(follow_symlinks=False).st_mode
+                if mode & stat.S_IWUSR or mode & stat.S_IWOTH or not mode & stat.S_IROTH:
+                    names.append(entry.name)
+    return names
 
 
 def _show_mounts(view: View, spec: SandboxSpec, host: HostFacts, workspace: str) -> None:
