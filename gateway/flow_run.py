@@ -34,7 +34,7 @@ from gateway.workflow.resolution import (
     resolve,
     resolve_node,
 )
-from gateway.workflow.variables import parse_assignments, resolve_variables
+from gateway.workflow.variables import expand_variables, parse_assignments, resolve_variables
 from gateway.worktree import Worktree, create_worktree, finish_worktree, in_git_repository
 
 __all__ = ["FlowRequest", "run_flow"]
@@ -69,6 +69,8 @@ class _Plan:
 
     flow: Flow
     variables: Mapping[str, JsonValue]
+    assigned: frozenset[str]
+    "The variables whose value comes from the command line."
     resolution: Resolution
     nodes: Mapping[str, NodeResolution]
     driver: Driver | None
@@ -115,7 +117,8 @@ def run_flow(request: FlowRequest) -> int:
 def _plan(request: FlowRequest, workspace: Path) -> _Plan:
     flow = _read(request.file)
     check_supported(flow)
-    variables = resolve_variables(flow, parse_assignments(request.variables), preset=request.preset)
+    assigned = parse_assignments(request.variables)
+    variables = resolve_variables(flow, assigned, preset=request.preset)
     question = Request(
         workflow=flow.workflow.sandbox,
         mode_flag=request.sandbox,
@@ -150,6 +153,7 @@ def _plan(request: FlowRequest, workspace: Path) -> _Plan:
     return _Plan(
         flow=flow,
         variables=variables,
+        assigned=frozenset(assigned),
         resolution=resolution,
         nodes=nodes,
         driver=driver,
@@ -300,13 +304,14 @@ async def _run_nodes(
         show=lambda node_id, line: notify(f"[{node_id}] {printable(line)}"),
     )
     project = session.sandbox.workspace if session is not None else str(context.workspace)
+    environ = {**os.environ, "PROJECT_DIR": project}
     await run_workflow(
         plan.flow,
         run_id=context.run_id,
-        variables=plan.variables,
+        variables=expand_variables(plan.flow, plan.variables, assigned=plan.assigned, environ=environ),
         executor=executor,
         events=context.events,
-        environ={**os.environ, "PROJECT_DIR": project},
+        environ=environ,
     )
 
 

@@ -35,6 +35,7 @@ _USAGE = {
     "run": "{{run.id}}",
 }
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+_ENVIRONMENT = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _PART = re.compile(r"\{\{|\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 # A reference ends at the first }} and stays on its line: a stray {{ must not swallow the rest of a prompt.
 _REFERENCE_END = re.compile(r"\}\}|\n")
@@ -209,6 +210,22 @@ def render_text(template: Template, context: Mapping[str, Any], *, environ: Mapp
         else:
             pieces.append(part)
     return "".join(pieces)
+
+
+def expand_environment(text: str, environ: Mapping[str, str], position: SourcePos) -> str:
+    """``text`` with ``${NAME}`` replaced, and ``{{...}}`` left alone: for texts that are no templates.
+
+    Raises `TemplateError` for a variable that ``environ`` does not have.
+    """
+
+    def value(match: re.Match[str]) -> str:
+        name = match[1]
+        if name not in environ:
+            message = f"${{{name}}}: the environment has no {name}; set it"
+            raise _error(message, text, match.start(), position)
+        return environ[name]
+
+    return _ENVIRONMENT.sub(value, text)
 
 
 def render_value(

@@ -1,13 +1,14 @@
 """The variables of a run: declared in the file, set by presets and on the command line."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
-from gateway.errors import UsageError
+from gateway.errors import ConfigError, Position, UsageError
 from gateway.workflow.diagnostics import did_you_mean
 from gateway.workflow.model import Flow, JsonValue
+from gateway.workflow.templates import TemplateError, expand_environment
 from gateway.workflow.values import ValueProblem, parse_text
 
-__all__ = ["parse_assignments", "resolve_variables"]
+__all__ = ["expand_variables", "parse_assignments", "resolve_variables"]
 
 
 def parse_assignments(texts: Iterable[str]) -> dict[str, str]:
@@ -59,3 +60,33 @@ def resolve_variables(flow: Flow, assignments: Mapping[str, str], *, preset: str
         places = ", ".join(f"{name} ({variables[name].position})" for name in missing)
         raise UsageError(f"no value for {places}", cure=" ".join(f"--var {name}=VALUE" for name in missing))
     return values
+
+
+def expand_variables(
+    flow: Flow, values: Mapping[str, JsonValue], *, assigned: Collection[str], environ: Mapping[str, str]
+) -> dict[str, JsonValue]:
+    """Return the values with ``${NAME}`` replaced in the texts that come from the file.
+
+    Args:
+        flow: the file.
+        values: the value of every variable.
+        assigned: the variables whose value comes from the command line, which is taken as it is.
+        environ: what ``${NAME}`` stands for; ``PROJECT_DIR`` is the workspace.
+
+    Raises:
+        ConfigError: ``environ`` does not have a name.
+    """
+
+    def expand(name: str, value: JsonValue) -> JsonValue:
+        if isinstance(value, list):
+            return [expand(name, item) for item in value] if flow.variables[name].type == "string[]" else value
+        if not isinstance(value, str):
+            return value
+        try:
+            return expand_environment(value, environ, flow.variables[name].position)
+        except TemplateError as error:
+            place = flow.variables[name].position
+            position = Position(file=place.file, line=place.line, column=place.column)
+            raise ConfigError(f"variable {name!r}: {error.message}", position=position) from None
+
+    return {name: value if name in assigned else expand(name, value) for name, value in values.items()}

@@ -11,6 +11,7 @@ from gateway.workflow.templates import (
     EnvironmentReference,
     Reference,
     TemplateError,
+    expand_environment,
     parse_template,
     render_text,
     render_value,
@@ -159,3 +160,9 @@ _PIECES = ["{{", "}}", "vars.x", "outputs.a.ok", "!", "${", "}", "'", '"', "\\",
 @given(st.lists(st.sampled_from([*_PIECES, "{{vars.x}}", "{{vars.n}}", " "]) | st.text(max_size=3), max_size=12))
 def test_any_text_parses_or_is_refused(pieces: list[str]) -> None:
     check_template("".join(pieces))
+
+
+def test_only_the_environment() -> None:
+    assert expand_environment("${A}{{vars.x}} $B ${}", {"A": "{{x}}${B}"}, POSITION) == "{{x}}${B}{{vars.x}} $B ${}"
+    with pytest.raises(TemplateError, match=r"a.bot:4:13: \$\{B\}: the environment has no B; set it"):
+        expand_environment("x ${B}", {}, POSITION)

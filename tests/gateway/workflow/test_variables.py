@@ -2,9 +2,9 @@
 
 import pytest
 
-from gateway.errors import UsageError
+from gateway.errors import ConfigError, UsageError
 from gateway.workflow.language import parse_flow
-from gateway.workflow.variables import parse_assignments, resolve_variables
+from gateway.workflow.variables import expand_variables, parse_assignments, resolve_variables
 
 FLOW = parse_flow(
     """\
@@ -82,3 +82,26 @@ def test_assignments_split_at_the_first_equals_sign() -> None:
 def test_other_texts_are_no_assignments(text: str) -> None:
     with pytest.raises(UsageError, match="is not an assignment\n  write --var NAME=VALUE"):
         parse_assignments([text])
+
+
+def test_texts_of_the_file_may_hold_variables_of_the_environment() -> None:
+    flow = parse_flow(
+        'vars:\n  place: string = "${PROJECT_DIR}/x {{vars.no}}"\n  tags: string[] = ["${A}", "b"]\n  given: string\n'
+        '  data: json = ["${A}"]\n  count: int = 1\n'
+        'tool t:\n  command: "true"\nworkflow w:\n  entry: t\n  t -> done\n',
+        file="flow.bot",
+    )
+    values = resolve_variables(flow, {"given": "${A}"})
+    environ = {"PROJECT_DIR": "/work", "A": "a"}
+    assert expand_variables(flow, values, assigned={"given"}, environ=environ) == {
+        "place": "/work/x {{vars.no}}",
+        "tags": ["a", "b"],
+        "given": "${A}",
+        "data": ["${A}"],
+        "count": 1,
+    }
+    with pytest.raises(ConfigError) as caught:
+        expand_variables(flow, values, assigned={"given"}, environ={"A": "a"})
+    assert str(caught.value) == (
+        "flow.bot:2:3: variable 'place': ${PROJECT_DIR}: the environment has no PROJECT_DIR; set it"
+    )
