@@ -246,7 +246,9 @@ class _Builder:
 
     def finish(self, source: Source) -> Flow | None:
         if self.workflow is None:
-            self.findings.add("C006", source.position(1, 1), "there is no workflow", "write 'workflow NAME:'")
+            end = max((number for number, line in enumerate(source.lines, 1) if line.strip()), default=1)
+            position = source.position(end, len(source.line_at(end)) + 1)  # what is there comes first
+            self.findings.add("C006", position, "there is no workflow", "write 'workflow NAME:'")
             return None
         known = {**self.vars, **self.workflow.vars}
         presets = {

@@ -122,13 +122,16 @@ def test_the_words_of_an_error(text: str, place: str | None, message: str, hint:
 def test_a_caret_stands_under_the_place() -> None:
     with pytest.raises(FlowError) as caught:
         parse_flow('agent a:\n  modle: "x"\n', file="f.bot")
-    assert str(caught.value).splitlines()[:4] == [
-        "f.bot:1:1: error C006: there is no workflow",
-        "    agent a:",
-        "    ^",
+    assert str(caught.value).splitlines() == [
+        "f.bot:2:3: error E002: agent 'a' has no property 'modle'",
+        '      modle: "x"',
+        "      ^",
+        "    did you mean 'model'?",
+        "f.bot:2:13: error C006: there is no workflow",
+        '      modle: "x"',
+        "                ^",
         "    write 'workflow NAME:'",
     ]
-    assert "    did you mean 'model'?" in str(caught.value)
 
 
 def test_commas_between_mappings_are_optional_and_lists_may_end_in_one() -> None:
