@@ -16,6 +16,8 @@ from typing import Final
 __all__ = ["ClientHelloReader", "HelloError", "HelloKind", "HelloResult"]
 
 HANDSHAKE_RECORD: Final = 0x16  # RFC 8446 section 5.1
+OTHER_RECORDS: Final = frozenset({0x14, 0x15, 0x17, 0x18})  # RFC 8446 section 5.1, RFC 6520: no connection starts so
+SSL2_HEADER: Final = 0x80  # the high bit of a two-byte record header; RFC 5246 appendix E.2
 CLIENT_HELLO: Final = 1  # RFC 8446 section 4
 MAX_RECORD_BYTES: Final = 1 << 14  # RFC 8446 section 5.1: a plaintext fragment
 SERVER_NAME: Final = 0  # RFC 6066 section 3
@@ -55,11 +57,12 @@ class ClientHelloReader:
         max_bytes: the most that is read, record headers included.
     """
 
-    __slots__ = ("_fragment_left", "_header", "_message", "_total", "max_bytes")
+    __slots__ = ("_fragment_left", "_header", "_lead", "_message", "_total", "max_bytes")
 
     def __init__(self, max_bytes: int) -> None:
         self.max_bytes: Final = max_bytes
         self._header = bytearray()
+        self._lead = b""
         self._message = bytearray()
         self._fragment_left = 0
         self._total = 0
@@ -73,8 +76,9 @@ class ClientHelloReader:
         if not self._total:
             if not data:
                 return None
-            if data[0] != HANDSHAKE_RECORD:
-                return NOT_TLS
+            if self._lead or data[0] != HANDSHAKE_RECORD:
+                self._lead += bytes(data[: 5 - len(self._lead)])
+                return NOT_TLS if _is_other_protocol(self._lead) else None
             if len(data) <= self.max_bytes and (whole := _whole_message(data)) is not None:
                 return HelloResult(kind=HelloKind.TLS, server_name=_server_name(whole))
         room = self.max_bytes - self._total
@@ -100,6 +104,11 @@ class ClientHelloReader:
             raise HelloError(f"the ClientHello is longer than {self.max_bytes} bytes")
         return None
 
+    @property
+    def is_hello(self) -> bool:
+        """Whether what has come so far is the start of a ClientHello, and not just of anything at all."""
+        return self._total > 0
+
     def _complete(self) -> HelloResult | None:
         message = self._message
         if message and message[0] != CLIENT_HELLO:
@@ -112,6 +121,26 @@ class ClientHelloReader:
         if len(message) < 4 + length:
             return None
         return HelloResult(kind=HelloKind.TLS, server_name=_server_name(bytes(message[4 : 4 + length])))
+
+
+def _is_other_protocol(lead: bytes) -> bool:
+    """Return whether up to five first bytes are not those of TLS in another wrapping; False while undecided.
+
+    Servers exist that take a ClientHello in the format of SSL 2.0, which has no server name (RFC 5246 appendix E.2;
+    OpenSSL 3.0 does), and might skip a record of another type before the ClientHello.
+
+    Raises:
+        HelloError: they are.
+    """
+    if lead[0] in OTHER_RECORDS:
+        if lead[1:2] == b"\x03":
+            raise HelloError(f"the first TLS record has type {lead[0]}, not 22 (handshake)")
+        return len(lead) > 1
+    if lead[0] & SSL2_HEADER and lead[2:3] in (b"", bytes((CLIENT_HELLO,))):
+        if lead[3:4] == b"\x03" or lead[3:5] == b"\x00\x02":
+            raise HelloError("a ClientHello in the format of SSL 2.0, which names no server")
+        return len(lead) > 3 and lead[3:] != b"\x00"
+    return True
 
 
 def _whole_message(data: bytes | bytearray | memoryview) -> bytes | None:

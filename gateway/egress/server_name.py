@@ -43,8 +43,9 @@ class ServerNameGate:
         return True
 
     def ended(self) -> None:
-        """The client ended inside its ClientHello."""
-        raise GateRefused(INVALID, "the client ended inside its ClientHello")
+        """The client ended while undecided: inside its ClientHello, or after so little that it may be anything."""
+        if self._reader.is_hello:
+            raise GateRefused(INVALID, "the client ended inside its ClientHello")
 
     def _compare(self, name: str | None) -> None:
         if name is None:

@@ -1,38 +1,12 @@
 """The ClientHello reader: the same answer for every way of cutting, and only its own error."""
 
-from collections.abc import Iterator
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.egress.client_hello import ClientHelloReader, HelloError, HelloKind, HelloResult
+from tests.gateway.egress.hello_properties import MAX_BYTES, check_every_way, cut, read
 from tests.gateway.egress.hellos import hello, message, real_hello, records, server_names, vector
-
-MAX_BYTES = 65_536
-
-
-def read(pieces: Iterator[bytes], max_bytes: int = MAX_BYTES) -> HelloResult | str | None:
-    """Return the reader's answer, its error, or None where the pieces were not enough."""
-    reader = ClientHelloReader(max_bytes)
-    try:
-        for piece in pieces:
-            if (result := reader.feed(piece)) is not None:
-                return result
-    except HelloError:
-        return "error"
-    return None
-
-
-def cut(data: bytes, size: int) -> Iterator[bytes]:
-    return (data[start : start + size] for start in range(0, len(data), size))
-
-
-def check_every_way(data: bytes, max_bytes: int = MAX_BYTES) -> HelloResult | str | None:
-    """Feed data whole, byte by byte and in between; the answers must agree."""
-    answers = {read(cut(data, size), max_bytes) for size in (max(1, len(data)), 1, 2, 3, 7, 100)}
-    assert len(answers) == 1, answers
-    return answers.pop()
 
 
 @pytest.mark.parametrize("name", ["example.com", "a.b.c.example", "xn--bcher-kva.example"])
@@ -56,11 +30,36 @@ def test_what_follows_the_hello_is_not_looked_at() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    "first", [b"SSH-2.0-x\r\n", b"GET / HTTP/1.1\r\n", b"\x80\x2e\x01\x03\x01", b"\x15\x03\x01", b"\0"]
-)
+@pytest.mark.parametrize("first", [b"SSH-2.0-x\r\n", b"GET / HTTP/1.1\r\n", b"\x80\x2e\x02", b"\x15\x02", b"\0"])
 def test_what_does_not_begin_with_a_handshake_record_is_not_tls(first: bytes) -> None:
     assert check_every_way(first) == HelloResult(kind=HelloKind.NOT_TLS)
+
+
+SSL2 = "names no server"
+
+
+@pytest.mark.parametrize(
+    ("data", "detail"),
+    [
+        # Framed as SSL 2.0: OpenSSL 3.0 answers it with a ServerHello of TLS 1.2.
+        (bytes.fromhex("802e0103030015000000100000000000009c"), SSL2),
+        (bytes.fromhex("802e01030100"), SSL2),
+        (bytes.fromhex("ffff010002"), SSL2),
+        (bytes.fromhex("1503010002015a160301"), "type 21, not 22"),
+        (bytes.fromhex("140303000101160301"), "type 20, not 22"),
+        (bytes.fromhex("1703"), "type 23, not 22"),
+        (bytes.fromhex("1803"), "type 24, not 22"),
+    ],
+)
+def test_H23_tls_in_another_wrapping_is_refused_however_it_is_cut(data: bytes, detail: str) -> None:
+    assert check_every_way(data) == "error"
+    with pytest.raises(HelloError, match=detail):
+        ClientHelloReader(MAX_BYTES).feed(data)
+
+
+@pytest.mark.parametrize("first", ["1500", "800002", "8000010100", "8000010001", "80000100030000", "ffffffffff"])
+def test_what_only_begins_like_that_is_not_tls(first: str) -> None:
+    assert check_every_way(bytes.fromhex(first)) == HelloResult(kind=HelloKind.NOT_TLS)
 
 
 def test_nothing_is_not_enough() -> None:

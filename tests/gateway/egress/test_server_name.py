@@ -74,3 +74,10 @@ def test_an_end_inside_the_hello_is_refused() -> None:
 @pytest.mark.parametrize("data", [b"SSH-2.0-OpenSSH_9.2\r\n", b"GET / HTTP/1.1\r\nHost: evil.com\r\n\r\n"])
 def test_what_is_not_tls_passes(data: bytes) -> None:
     assert pass_gate("example.com", data)
+
+
+@pytest.mark.parametrize("data", [b"\x80", b"\x80\x00\x01", b"\x15"])
+def test_an_end_after_so_little_that_it_may_be_anything_passes(data: bytes) -> None:
+    gate = ServerNameGate(parse_host("a.example"), 65_536)
+    assert not gate.feed(memoryview(data))
+    gate.ended()
