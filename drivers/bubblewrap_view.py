@@ -9,7 +9,7 @@ import glob
 import os
 import stat
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from drivers.base import DriverError, RunInfo
@@ -121,17 +121,22 @@ def plan_view(spec: SandboxSpec, info: RunInfo, host: HostFacts, view: View) -> 
         files = ((settings.encode(errors="surrogateescape"), f"{home}/.gitconfig"),) if settings else ()
         mounts = show_claude_state(view, home) if spec.host_state == "auto" else ()
     _show_mounts(view, spec, host, workspace)
-    hidden = [os.path.realpath(path) for path in (info.scratch, *info.hidden)]
+    hidden = _outermost(os.path.realpath(path) for path in (info.scratch, *info.hidden))
+    for writable in (workspace, *(os.path.realpath(extra) for extra in info.writable)):
+        if any(is_within(writable, path) for path in hidden):
+            raise DriverError(f"the workspace {writable} is where runs are recorded; work in a directory of its own")
     _hide(view, hidden)  # what is around the workspace before it, what is inside afterwards
     inside = spec.workspace_folder or workspace
     _show_workspace(view, workspace, inside)
+    _pin(view, hidden, workspace, inside)
     guarded = git_directories(workspace)
     for extra in info.writable:
         real = checked_workspace(str(extra), host.homes)
         view.show(real, writable=True)
         guard_git(view, real, real)
+        _pin(view, hidden, real, real)
         guarded += git_directories(real)
-    _hide(view, [path for path in hidden if not is_within(workspace, path)])
+    _hide(view, hidden)
     _show_python(view, host.python)
     view.show(str(INIT_PATH), INIT_INSIDE)
     _mask_secrets(view)
@@ -255,6 +260,29 @@ def _hide(view: View, paths: list[str]) -> None:
         for place in view.places_of(path):
             if os.path.isdir(path) and is_reachable(path):
                 view.private(place, sealed=True)
+
+
+def _outermost(paths: Iterable[str]) -> list[str]:
+    """The paths without those that lie in another of them."""
+    outermost: list[str] = []
+    for path in sorted(paths):
+        if not any(is_within(path, other) for other in outermost):
+            outermost.append(path)
+    return outermost
+
+
+def _pin(view: View, hidden: list[str], writable: str, inside: str) -> None:
+    """Make every directory between a writable one and a hidden one in it a mount point.
+
+    A mount point can be neither renamed nor replaced. Otherwise a sandbox could move the hidden directory away with
+    its parent, and put its own in the place where the host looks for it.
+    """
+    for path in hidden:
+        if is_within(path, writable):
+            parts = os.path.relpath(path, writable).split("/")
+            for count in range(1, len(parts)):
+                below = "/".join(parts[:count])
+                view.show(f"{writable}/{below}", f"{inside}/{below}", writable=True)
 
 
 def _show_python(view: View, python: str) -> None:

@@ -146,6 +146,7 @@ async def _conduct(request: CommandRequest, plan: SandboxPlan, directory: RunDir
             run_name=directory.record.run_name,
             workspace=workspace,
             scratch=directory.scratch,
+            records=directory.path.parent,
             events=events,
             notify=notify,
         )

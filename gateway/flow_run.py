@@ -199,6 +199,7 @@ async def _conduct(plan: _Plan, directory: RunDirectory, workspace: Path, notify
                     workspace=workspace if worktree is None else worktree.workspace,
                     writable=() if worktree is None else worktree.writable,
                     scratch=directory.scratch,
+                    records=directory.path.parent,
                     events=events,
                     notify=notify,
                 )

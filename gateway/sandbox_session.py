@@ -71,6 +71,8 @@ class RunContext:
     workspace: Path
     writable: tuple[Path, ...] = ()
     scratch: Path
+    records: Path
+    "The directory that holds the records of all runs; no sandbox sees it, wherever it lies."
     events: EventLog
     notify: Callable[[str], None]
     "Shows one line to the person who started the run."
@@ -151,6 +153,7 @@ async def open_sandbox(
         workspace=context.workspace,
         writable=context.writable,
         scratch=context.scratch,
+        hidden=(context.records,),
         network="isolated" if enforced else "host",
     )
     server = _make_server(plan, context, node_id) if proxied else None

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from drivers.base import Sandbox
+from drivers.base import DriverError, Sandbox
 from drivers.bubblewrap import BubblewrapDriver
 from drivers.spec import SandboxSpec
 from tests.drivers.helpers import PATH, run, run_info
@@ -68,3 +68,25 @@ async def test_what_only_root_may_read_of_the_kernel_is_hidden(sandbox: Sandbox)
     assert private, "every kernel has some"
     shown = await run(sandbox, ["cat", *private])
     assert shown.out == ""
+
+
+async def test_the_record_cannot_be_moved_away_with_its_parent(driver: BubblewrapDriver, tmp_path: Path) -> None:
+    records = tmp_path / "workspace" / ".iterion" / "deep" / "runs"
+    records.mkdir(parents=True)
+    (records / "events.jsonl").write_text("record")
+    async with driver.start(SandboxSpec(), run_info(tmp_path, hidden=(records,))) as sandbox:
+        script = (
+            "for x in .iterion .iterion/deep .iterion/deep/runs; do mv $x away; rm -rf $x; done; echo x >.iterion/y"
+        )
+        await run(sandbox, script)
+    assert (records / "events.jsonl").read_text() == "record"
+    assert (tmp_path / "workspace" / ".iterion" / "y").exists(), "what is around it stays writable"
+
+
+@pytest.mark.parametrize("place", ["runs", "runs/0190", "runs/0190/files"])
+async def test_the_place_of_the_records_is_no_workspace(driver: BubblewrapDriver, tmp_path: Path, place: str) -> None:
+    (tmp_path / "runs" / "0190" / "files").mkdir(parents=True)
+    info = run_info(tmp_path, workspace=tmp_path / place, hidden=(tmp_path / "runs",))
+    with pytest.raises(DriverError, match="where runs are recorded"):
+        async with driver.start(SandboxSpec(), info):
+            pass
