@@ -6,7 +6,7 @@ later rule hides it is looked up in an index of the later rules, so that a list 
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from ipaddress import IPv4Network
+from ipaddress import IPv4Address, IPv4Network, IPv6Address
 from typing import Final
 
 from policy.address import SPECIAL_RANGES, AddressClass
@@ -16,7 +16,17 @@ from policy.host import Authority, Host
 from policy.pattern import Kind, Pattern
 from policy.rules import Mode, Policy, Rule
 
-_METADATA: Final = tuple(row.network for row in SPECIAL_RANGES if row.address_class is AddressClass.METADATA)
+_METADATA: Final = tuple(
+    row.network.network_address for row in SPECIAL_RANGES if row.address_class is AddressClass.METADATA
+)
+# The prefixes that every translator and tunnel knows, with an IPv4 address behind them: NAT64 and 6to4.
+_METADATA_BEHIND: Final = tuple(
+    IPv6Address(prefix << 96 | int(address) << shift)
+    for address in _METADATA
+    if isinstance(address, IPv4Address)
+    for prefix, shift in ((0x0064FF9B, 0), (0x20020000, 80))
+)
+_WELL_KNOWN_PORTS: Final = (80, 443)
 _PROBE: Final = "iterion-lint"  # a label that nobody writes rules for
 
 
@@ -125,14 +135,14 @@ def _names_too_narrow(rule: Rule, policy: Policy, engine: Engine) -> Iterator[Fi
     pattern = rule.pattern
     if not rule.negated or pattern.kind not in (Kind.CHILD, Kind.DESCENDANT):
         return
-    if _allows(engine, pattern.name, pattern):
+    if _stays_allowed(engine, pattern.name, pattern):
         apex = replace(pattern, kind=Kind.EXACT)
         yield Finding(
             code="apex-not-denied",
             message=f"`{rule}` does not cover `{pattern.name}` itself, which stays allowed; write `!{apex}` as well",
             rule=rule,
         )
-    if pattern.kind is Kind.CHILD and _allows(engine, f"{_PROBE}.{_PROBE}.{pattern.name}", pattern):
+    if pattern.kind is Kind.CHILD and _stays_allowed(engine, f"{_PROBE}.{_PROBE}.{pattern.name}", pattern):
         wider = replace(pattern, kind=Kind.DESCENDANT)
         yield Finding(
             code="deeper-names-not-denied",
@@ -154,9 +164,11 @@ def _every_name_allowed(rule: Rule, policy: Policy, engine: Engine) -> Iterator[
 def _metadata_allowed(rule: Rule, policy: Policy, engine: Engine) -> Iterator[Finding]:
     if rule.negated or rule.pattern.network is None:
         return
-    for network in _METADATA:
-        host = Host(address=network.network_address)
-        if engine.decide(Authority(host, rule.pattern.low)).rule is rule:
+    for address in (*_METADATA, *_METADATA_BEHIND):
+        if address not in rule.pattern.network:
+            continue
+        host = Host(address=address)
+        if any(engine.decide(Authority(host, port)).rule is rule for port in _ports(rule.pattern)):
             yield Finding(
                 code="metadata-allowed",
                 message=f"`{rule}` lets the sandbox reach {host}, a cloud metadata service that hands out credentials; "
@@ -179,6 +191,17 @@ def _localhost_refused(rule: Rule, policy: Policy, engine: Engine) -> Iterator[F
             f"write `{loopback}` as well",
             rule=rule,
         )
+
+
+def _ports(pattern: Pattern) -> tuple[int, ...]:
+    """Return the ports of a pattern that are asked about: its ends, and those that most traffic goes to."""
+    return (pattern.low, *(port for port in _WELL_KNOWN_PORTS if pattern.low < port < pattern.high), pattern.high)
+
+
+def _stays_allowed(engine: Engine, name: str, pattern: Pattern) -> bool:
+    """Return whether a name is allowed on a port of a pattern, and not because a rule names it: then that is meant."""
+    decisions = (engine.decide(Authority(Host(name), port)) for port in _ports(pattern))
+    return any(each.allowed and (each.rule is None or each.rule.pattern.kind is not Kind.EXACT) for each in decisions)
 
 
 def _allows(engine: Engine, name: str, pattern: Pattern) -> bool:
