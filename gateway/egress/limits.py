@@ -62,7 +62,7 @@ class Limits:
     keepalive_probes: int = 4
     "Unanswered probes after which the peer is dead."
 
-    max_client_hello_bytes: int = 65_536
+    max_client_hello_bytes: int = 32_768
     "A TLS ClientHello, record headers included."
     handshake_timeout_s: float = 10.0
     "From the first byte of a ClientHello to its last."

@@ -14,6 +14,8 @@ What must hold between the steps:
 * a kept upstream connection is used again only for the same authority under the same policy, and only if nothing
   has come over it in between: an end would fail the next request, bytes would be taken for its answer;
 * what was cut off ends in a reset: a message that is delimited by its end must not look complete.
+
+The file is longer than most, so that the order of these steps can be read in one place.
 """
 
 import socket

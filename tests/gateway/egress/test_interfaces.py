@@ -2,9 +2,12 @@
 
 import errno
 import struct
+from contextlib import suppress
 from ipaddress import IPv4Address, IPv6Address
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gateway.egress.interfaces import host_addresses, parse_addresses
 
@@ -63,3 +66,9 @@ def test_what_cannot_be_read_is_skipped(data: bytes) -> None:
 @pytest.mark.real
 def test_this_host_has_a_loopback_address() -> None:
     assert IPv4Address("127.0.0.1") in host_addresses()
+
+
+@given(st.binary(max_size=120))
+def test_any_datagram_is_read_or_is_an_error_of_the_kernel(data: bytes) -> None:
+    with suppress(OSError):
+        parse_addresses(data)

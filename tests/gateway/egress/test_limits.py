@@ -34,7 +34,7 @@ def test_counts_and_sizes_are_whole_numbers(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("max_head_bytes", 1_023), ("max_client_hello_bytes", 1_023), ("relay_chunk_bytes", 4_095)]
+    ("name", "value"), [("max_head_bytes", 1_023), ("max_client_hello_bytes", 1_023), ("relay_chunk_bytes", 2_047)]
 )
 def test_sizes_too_small_for_real_clients_are_refused(name: str, value: int) -> None:
     with pytest.raises(ValueError, match=f"^{name}: {value} is "):

@@ -9,6 +9,8 @@ import dns.rcode
 import pytest
 import trio
 import trio.testing
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gateway.egress.limits import Limits
 from gateway.egress.resolver import (
@@ -219,3 +221,10 @@ async def test_a_name_server_that_cannot_be_reached_is_a_failure() -> None:
     with pytest.raises(ResolveError) as caught:
         await resolver.resolve("x.example")
     assert caught.value.failure in (ResolveFailure.SERVER_FAILURE, ResolveFailure.TIMEOUT)
+
+
+@given(st.text(st.sampled_from("127.0:1afg#% \n\t-xé\x00"), max_size=80))
+def test_any_text_is_a_hosts_file(text: str) -> None:
+    for name, addresses in parse_hosts_file(text).items():
+        assert name
+        assert addresses
