@@ -234,9 +234,17 @@ def _static_address(name: str, text: str) -> IPAddress:
 
 def _make_dns(nameservers: Sequence[str] | None, port: int) -> "DnsResolver":
     """Load dnspython and its configuration (about 100 ms: in a thread). OSError where there is none."""
+    import dns.asyncbackend
     import dns.asyncresolver
+    import dns.rdata
+    import dns.rdataclass
+    import dns.rdatatype
     import dns.resolver
 
+    # dnspython loads these at first use. By then no descriptor may be left, and that would not be an error of DNS.
+    dns.asyncbackend.get_backend("trio")
+    for record in ("A", "AAAA", "CNAME", "SOA", "OPT"):
+        dns.rdata.get_rdata_class(dns.rdataclass.IN, dns.rdatatype.from_text(record))  # type: ignore[no-untyped-call]
     try:
         resolver = dns.asyncresolver.Resolver(configure=nameservers is None)
     except dns.resolver.NoResolverConfiguration as error:

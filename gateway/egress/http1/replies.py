@@ -4,6 +4,8 @@ They are made of fixed texts, a reason code and the host the client asked for: n
 exception text and no path of this machine gets into them. Each announces and requires the end of the connection.
 """
 
+import codecs
+
 from gateway.egress.http1.errors import ProtocolError
 
 __all__ = [
@@ -26,6 +28,8 @@ CONNECTION_ESTABLISHED = b"HTTP/1.1 200 Connection established\r\n\r\n"
 REALM = "iterion-sandbox"
 
 _MAX_SHOWN_CHARACTERS = 300
+# Looked up now: the codec is a module of its own, and no descriptor may be left to load it when 503 is to be said.
+_ESCAPED = codecs.lookup("unicode_escape").encode
 
 _REASONS = {
     400: "Bad Request",
@@ -51,7 +55,7 @@ def printable(text: str, *, limit: int = _MAX_SHOWN_CHARACTERS) -> str:
     Returns:
         Visible ASCII and single spaces; whatever else there was is escaped, what is too long is cut.
     """
-    shown = text[:limit].encode("unicode_escape").decode("ascii")
+    shown = _ESCAPED(text[:limit])[0].decode("ascii")
     return shown if len(text) <= limit else shown + "..."
 
 

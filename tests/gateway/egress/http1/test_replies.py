@@ -1,5 +1,8 @@
 """The proxy's own answers: complete, exact, and without a trace of the request's headers."""
 
+import subprocess
+import sys
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -111,3 +114,15 @@ def test_H30_no_header_of_the_request_is_echoed() -> None:
 @given(st.one_of(st.text(max_size=400), st.text("\r\n\0 a\\", max_size=20)))
 def test_any_host(text: str) -> None:
     check_replies(text)
+
+
+def test_H65_the_answers_need_no_descriptor() -> None:
+    program = (
+        "import os\n"
+        "from gateway.egress.http1 import replies\n"
+        "import resource\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (3, 3))\n"
+        "os.write(1, replies.unavailable('no file descriptors are left', retry_after_s=1))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
+    assert done.stdout.startswith(b"HTTP/1.1 503 "), done.stderr.decode()
