@@ -14,8 +14,9 @@ Everything ends when any link of that chain does. A gateway that is killed takes
 bwrap takes init, and the kernel takes whatever is left in init's PID namespace. Should bwrap have been spawned by a
 parent that died before it could ask to die too, the control socket ends, and so does init.
 
-Inside, the user has the same ids as outside, no capabilities, no way to gain any (no_new_privs, --disable-userns), a
-session keyring of its own, and a terminal only if the gateway made one for it.
+Inside, the user has the same ids as outside, no capabilities, no way to gain any (no_new_privs, --disable-userns), none
+of the system calls that reach past the namespaces (see `seccomp.py`), a session keyring of its own, and a terminal only
+if the gateway made one for it.
 
 With the host's network (no policy, or one that is only advice) abstract unix sockets of the host can be reached too:
 they belong to the network namespace.
@@ -40,6 +41,7 @@ from drivers.init_client import InitClient
 from drivers.init_sandbox import LISTENER_NAMES, LISTENER_PORTS, InitSandbox
 from drivers.init_session import InitSession, init_arguments, run_init
 from drivers.mounts import MountError, parse_mount
+from drivers.seccomp import seccomp_program
 from drivers.spawn import SandboxRoot, memory_file
 from drivers.spec import SandboxSpec
 from drivers.unix_sockets import bound_sockets
@@ -201,6 +203,9 @@ def _spawn(program: str, plan: Plan, info: RunInfo, ports: tuple[int, ...], cont
             fds.append(memory_file(data))
             options += ["--perms", "0644", "--file", str(fds[-1]), path]
         options += ["--chdir", plan.workspace]
+        if (filter_program := seccomp_program(os.uname().machine)) is not None:
+            fds.append(memory_file(filter_program))
+            options += ["--seccomp", str(fds[-1])]
         fds.append(memory_file("\0".join([*options, ""]).encode(errors="surrogateescape")))
         init = init_arguments(plan.python, INIT_INSIDE, control_fd, ports, host=False)
         return SandboxRoot([program, "--args", str(fds[-1]), "--", *init], {}, [control_fd, *fds], "/")

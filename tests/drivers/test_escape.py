@@ -1,6 +1,7 @@
 """Ways out of a bubblewrap sandbox that were seen to work elsewhere, or here, each tried for real."""
 
 import os
+import socket
 import stat
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -90,3 +91,49 @@ async def test_the_place_of_the_records_is_no_workspace(driver: BubblewrapDriver
     with pytest.raises(DriverError, match="where runs are recorded"):
         async with driver.start(SandboxSpec(), info):
             pass
+
+
+FIND_FAMILIES = """
+import socket
+for family in range(64):
+    for kind in (1, 2, 3, 4, 5):
+        try:
+            socket.socket(family, kind).close()
+            print(family)
+        except OSError:
+            pass
+"""
+
+
+async def test_no_socket_outside_of_the_network_namespace(sandbox: Sandbox) -> None:
+    """A vsock reaches the hypervisor, and listeners of this host, from an empty network namespace."""
+    found = {int(line) for line in (await python(sandbox, FIND_FAMILIES)).splitlines()}
+    assert found == {socket.AF_UNIX, socket.AF_INET, socket.AF_INET6, socket.AF_NETLINK}
+
+
+CALL = """
+import ctypes, errno, sys
+libc = ctypes.CDLL(None, use_errno=True)
+for call in {calls!r}:
+    result = libc.syscall(*call)
+    print(errno.errorcode.get(ctypes.get_errno()) if result < 0 else "done")
+"""
+
+
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="the numbers are those of x86_64")
+async def test_system_calls_that_reach_past_the_namespaces(sandbox: Sandbox) -> None:
+    calls = {
+        "io_uring_setup": ((425, 8, bytes(256)), "ENOSYS"),
+        "socket of the x32 kind": ((0x40000000 + 41, 40, 1, 0), "ENOSYS"),
+        "add_key": ((248, b"user", b"name", b"value", 5, -3), "EPERM"),
+        "request_key: the kernel would ask DNS": ((249, b"dns_resolver", b"data.example", b"", 0), "EPERM"),
+        "keyctl: the user's keyring": ((250, 0, -4, 0), "EPERM"),
+        "keyctl: a named session keyring": ((250, 1, b"name"), "EPERM"),
+        "syslog": ((103, 3, bytes(64), 64), "EPERM"),
+        "perf_event_open": ((298, bytes(128), 0, -1, -1, 0), "EPERM"),
+        "open_by_handle_at": ((304, -100, bytes(64), 0), "EPERM"),
+        "bpf": ((321, 0, bytes(64), 64), "EPERM"),
+        "userfaultfd": ((323, 0), "EPERM"),
+    }
+    said = (await python(sandbox, CALL.format(calls=[call for call, _ in calls.values()]))).split()
+    assert dict(zip(calls, said, strict=True)) == {name: expected for name, (_, expected) in calls.items()}
