@@ -6,15 +6,11 @@ other way out; only then does ``post_create`` run. At the end the sandbox goes f
 and the proxy drains afterwards.
 """
 
-import os
-import shlex
-import socket
-import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import trio
 
@@ -31,24 +27,17 @@ from drivers.base import (
 from drivers.spec import SandboxSpec
 from gateway import events as record
 from gateway.command import LineSplitter, run_to_end
-from gateway.egress import ssh_connect
-from gateway.egress.environment import SSH_CONNECT_PATH, make_token, proxy_environment
-from gateway.egress.interfaces import host_addresses
-from gateway.egress.limits import Limits
-from gateway.egress.resolver import SystemResolver
-from gateway.egress.server import EgressServer
 from gateway.errors import ConfigError, RunFailed
 from gateway.event_log import EventLog
-from policy.engine import Engine
-from policy.lint import lint
 from policy.rules import Mode
+
+if TYPE_CHECKING:
+    from gateway.egress.limits import Limits
+    from gateway.egress.server import EgressServer
 
 __all__ = ["RunContext", "SandboxPlan", "SandboxSession", "open_sandbox"]
 
 POST_CREATE_TIMEOUT_S: Final = 1800.0
-LISTEN_BACKLOG: Final = 1024
-PYTHON: Final = os.path.realpath(sys.executable)
-"The interpreter itself, which is visible in a sandbox; the virtual environment around it may not be."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,13 +65,14 @@ class RunContext:
     events: EventLog
     notify: Callable[[str], None]
     "Shows one line to the person who started the run."
-    limits: Limits = field(default_factory=Limits)
+    limits: "Limits | None" = None
+    "Of the proxy; None for the usual ones."
 
 
 class SandboxSession:
     """A sandbox that is ready for commands. Ends with the block of `open_sandbox`."""
 
-    def __init__(self, sandbox: Sandbox, environment: Mapping[str, str], server: EgressServer | None) -> None:
+    def __init__(self, sandbox: Sandbox, environment: Mapping[str, str], server: "EgressServer | None") -> None:
         self.sandbox: Final = sandbox
         self.environment: Final = environment
         self.server: Final = server
@@ -156,66 +146,36 @@ async def open_sandbox(
         hidden=(context.records,),
         network="isolated" if enforced else "host",
     )
-    server = _make_server(plan, context, node_id) if proxied else None
     async with AsyncExitStack() as stack:
         nursery = await stack.enter_async_context(trio.open_nursery())
         stack.callback(nursery.cancel_scope.cancel)  # runs before the nursery waits: the proxy drains
+        if proxied:
+            nursery.start_soon(_import_proxy)
         sandbox = await stack.enter_async_context(_record_removal(driver, spec, info, context, node_id))
+        server: EgressServer | None = None
         environment: Mapping[str, str] = {}
-        if server is not None:
-            environment = await _serve(server, sandbox, enforced, nursery)
+        if proxied:
+            from gateway import sandbox_proxy  # see _import_proxy
+
+            server = sandbox_proxy.make_server(network, context.events, context.notify, context.limits, node_id=node_id)
+            environment = await sandbox_proxy.serve_sandbox(server, sandbox, nursery, enforced=enforced)
         _record_start(plan, sandbox, context, node_id, proxied=proxied, enforced=enforced)
         session = SandboxSession(sandbox, environment, server)
         async with trio.open_nursery() as users:
             users.start_soon(_supervise, sandbox, context.events, node_id)
             if enforced:
                 await _verify_egress(sandbox, context.events, node_id)
-            if environment and driver.capabilities.isolates:
-                await sandbox.write_file(SSH_CONNECT_PATH, _ssh_connect_source(), 0o755)
+            if proxied and driver.capabilities.isolates:
+                await sandbox_proxy.write_ssh_connect(sandbox)
             if spec.post_create is not None:
                 await _post_create(session, spec.post_create, context)
             yield session
             users.cancel_scope.cancel()
 
 
-def _make_server(plan: SandboxPlan, context: RunContext, node_id: str | None) -> EgressServer:
-    network = plan.spec.network
-    policy = network.build_policy()
-    findings = tuple(f"{finding.code}: {finding.message}" for finding in lint(policy))
-    context.events.emit(
-        record.PolicyFindings(
-            mode=policy.mode.value, preset=network.preset, rules=len(policy.rules), findings=findings
-        ),
-        node_id=node_id,
-    )
-    for finding in findings:
-        context.notify(f"policy: {finding}")
-    return EgressServer(
-        Engine(policy, own_addresses=host_addresses()),
-        SystemResolver(static_hosts=network.hosts),
-        context.events,
-        make_token(),
-        context.limits,
-        node_id=node_id,
-    )
-
-
-async def _serve(server: EgressServer, sandbox: Sandbox, enforced: bool, nursery: trio.Nursery) -> Mapping[str, str]:
-    """Serve the proxy where commands can reach it; returns their variables."""
-    if enforced:
-        listener = sandbox.listeners["proxy"]
-        host, port = sandbox.proxy_endpoint
-    else:
-        listener = socket.create_server(("127.0.0.1", 0), backlog=LISTEN_BACKLOG)
-        listener.setblocking(False)
-        host, port = listener.getsockname()
-    await nursery.start(server.serve, [listener])
-    return proxy_environment(
-        host=host,
-        port=port,
-        token=server.token or "",
-        ssh_connect=f"{shlex.quote(PYTHON)} -I -S {SSH_CONNECT_PATH}" if enforced else None,
-    )
+async def _import_proxy() -> None:
+    """Import the proxy. It takes as long as a sandbox takes to start, which is then another processor's work."""
+    from gateway import sandbox_proxy  # noqa: F401
 
 
 @asynccontextmanager
@@ -293,10 +253,6 @@ def _record_start(
             node_id=node_id,
         )
         context.notify(f"WARNING: network policy is not enforced: {reason}")
-
-
-def _ssh_connect_source() -> bytes:
-    return Path(ssh_connect.__file__).read_bytes()
 
 
 async def _supervise(sandbox: Sandbox, events: EventLog, node_id: str | None) -> None:

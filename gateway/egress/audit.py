@@ -1,16 +1,15 @@
 """What the egress server says about each connection: events for the record, counts for the summary."""
 
-from collections import Counter
-from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 import trio
 
 from gateway.egress.connect import Route
+from gateway.egress.stats import Stats
 from gateway.events import DroppedAddress, EgressSaturated, Event, NetworkAllowed, NetworkBlocked, NetworkClosed
 from policy.rules import Judgement, Rule
 
-__all__ = ["Audit", "Passage", "Recorder", "Stats", "rule_label"]
+__all__ = ["Audit", "Passage", "Recorder", "rule_label"]
 
 
 class Recorder(Protocol):
@@ -25,28 +24,6 @@ class Recorder(Protocol):
     def emit(self, event: Event, *, node_id: str | None = None) -> None: ...
 
     async def settled(self, timeout_s: float) -> bool: ...
-
-
-@dataclass(slots=True)
-class Stats:
-    """Counts since the server started. Of bytes, those of connections that have ended."""
-
-    allowed: int = 0
-    "Tunnels and plain requests."
-    blocked: Counter[str] = field(default_factory=Counter)
-    "By code; silent denials are not in it."
-    silent: int = 0
-    "Denials that are counted and not recorded."
-    challenged: int = 0
-    "Requests without credentials, answered 407."
-    unavailable: int = 0
-    "Connections answered 503 or closed because the gateway was at one of its limits."
-    failed: Counter[str] = field(default_factory=Counter)
-    "Of those allowed: could not be resolved or connected, by code."
-    bytes_up: int = 0
-    bytes_down: int = 0
-    active: int = 0
-    "Client connections open now."
 
 
 class Passage:

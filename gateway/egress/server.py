@@ -24,7 +24,7 @@ from typing import Final
 
 import trio
 
-from gateway.egress.audit import Audit, Recorder, Stats
+from gateway.egress.audit import Audit, Recorder
 from gateway.egress.connect import LivePolicy
 from gateway.egress.dial import keep_alive_options
 from gateway.egress.http1 import Http1Limits, RequestHead, replies
@@ -32,6 +32,7 @@ from gateway.egress.limits import Limits
 from gateway.egress.resolver import Resolver
 from gateway.egress.session import Session
 from gateway.egress.sockets import discard
+from gateway.egress.stats import Stats
 from gateway.egress.tunnel import Relay
 from policy.engine import Engine
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.egress.audit import Stats
+from gateway.egress.stats import Stats
 from gateway.summary import egress_summary, format_bytes
 
 
