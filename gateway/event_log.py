@@ -158,7 +158,10 @@ class EventLog:
             node_id=node_id,
             data=event,
         )
-        data = self._encode(line) + b"\n"
+        try:
+            data = self._encode(line) + b"\n"
+        except UnicodeEncodeError:  # the name of a file that is not UTF-8, as Python represents it
+            data = self._encode(_printable(msgspec.to_builtins(line))) + b"\n"
         if self._behind:
             self._late_lines += 1
             self._backlog.append(data)
@@ -223,6 +226,18 @@ class EventLog:
             self._second = second
             self._second_text = datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S")
         return f"{self._second_text}.{int((now - second) * 1000):03d}Z"
+
+
+def _printable(value: Any) -> Any:
+    """Return a value with surrogates escaped in every text in it: JSON cannot hold them."""
+    match value:
+        case str():
+            return value.encode(errors="backslashreplace").decode()
+        case dict():
+            return {key: _printable(each) for key, each in value.items()}
+        case list() | tuple():
+            return [_printable(each) for each in value]
+    return value
 
 
 def read_events(path: Path) -> list[dict[str, Any]]:

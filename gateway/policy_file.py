@@ -6,6 +6,7 @@ each of these is an error that says to write quotes. Every problem of a file is 
 """
 
 import difflib
+import re
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -31,6 +32,10 @@ _KEYS: Final = ("mode", "preset", "inherit", "rules", "enforcement", "tls", "ins
 _TEXT_TAG: Final = "tag:yaml.org,2002:str"
 _YAML_TAGS: Final = "tag:yaml.org,2002:"
 _SHOWN_CHARACTERS: Final = 80
+
+# What YAML takes for the end of a line and editors do not show as one, and what shows text in another order than it
+# has (UAX 9, explicit formatting): the file that is reviewed must be the file that is read.
+_HIDDEN: Final = re.compile("\r(?!\n)|[\x85\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 
 # libyaml where PyYAML was built with it: 100,000 rules in a quarter of a second, and a bounded nesting depth.
 _Loader: Final[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -72,6 +77,8 @@ def parse_network(text: str, file: str) -> NetworkSpec:
 
     Args: `file`, the name to use in errors and as the source of the rules. Raises `PolicyFileError`.
     """
+    if (hidden := _HIDDEN.search(text)) is not None:
+        raise PolicyFileError([_hidden_problem(hidden, text, file)])
     try:
         root = yaml.compose(text, Loader=_Loader)
     except yaml.MarkedYAMLError as error:
@@ -83,6 +90,14 @@ def parse_network(text: str, file: str) -> NetworkSpec:
     if reader.problems:
         raise PolicyFileError([f"{file}:{line}: {problem}" for line, problem in sorted(reader.problems)])
     return spec
+
+
+def _hidden_problem(hidden: re.Match[str], text: str, file: str) -> str:
+    number = text.count("\n", 0, hidden.start()) + 1
+    return (
+        f"{file}:{number}: has the character U+{ord(hidden[0]):04X}, which ends or reorders a line for some readers "
+        "and not for others, so a rule could hide in a comment; remove it"
+    )
 
 
 def _syntax_problem(error: yaml.MarkedYAMLError, text: str, file: str) -> str:

@@ -14,7 +14,7 @@ import trio
 import trio.testing
 
 from gateway.event_log import EventLog, read_events
-from gateway.events import AuditRecovered, Event, NetworkClosed, NodeStarted, RunCancelled
+from gateway.events import AuditRecovered, Event, NetworkClosed, NodeStarted, PolicyFindings, RunCancelled
 
 
 class FaultyFile:
@@ -238,3 +238,15 @@ while True:
     numbers = sequence(read_events(path))
     assert numbers == list(range(1, len(numbers) + 1))
     assert numbers[-1] >= max(reported, default=500)
+
+
+def test_a_name_that_is_not_utf_8_does_not_stop_the_record(tmp_path: Path) -> None:
+    log = EventLog(tmp_path / "events.jsonl", "run-1")
+    found = PolicyFindings(mode="allowlist", preset=None, rules=1, findings=("pol\udcffcy.yaml:3: x",))
+    for event in (found, node(1)):
+        log.emit(event, node_id="n\udc80")
+    log.close()
+    first, second = read_events(tmp_path / "events.jsonl")
+    assert (first["seq"], first["data"]["findings"], first["node_id"]) == (1, ["pol\\udcffcy.yaml:3: x"], "n\\udc80")
+    assert (first["type"], first["data"]["rules"]) == ("policy_findings", 1)
+    assert second["data"] == {"kind": "tool", "iteration": 1}

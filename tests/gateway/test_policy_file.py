@@ -187,3 +187,14 @@ def test_any_text_is_a_policy_or_a_named_mistake(text: str) -> None:
         return
     assert found
     assert all(each.startswith("policy.yaml") for each in found)
+
+
+@pytest.mark.parametrize("character", ["\r", "\x85", "\u2028", "\u2029", "\u202e", "\u2066"])
+def test_a_rule_cannot_hide_in_a_comment(character: str) -> None:
+    text = f'mode: allowlist\nrules:\n  - a.example  # the only one{character}  - "**"\n'
+    (problem,) = problems(text)
+    assert problem.startswith(f"policy.yaml:3: has the character U+{ord(character):04X}, which ends or reorders a line")
+
+
+def test_lines_may_end_as_on_windows() -> None:
+    assert parse_network("mode: allowlist\r\nrules: []\r\n", "policy.yaml").mode == "allowlist"
