@@ -34,7 +34,7 @@ class Snapshot:
             processes=_processes(),
             descriptors=_descriptors(),
             files=_temporary_files(),
-            mounts=frozenset(_lines("/proc/self/mountinfo")),
+            mounts=_mounts(),
             namespaces=frozenset(os.listdir("/run/netns") if os.path.isdir("/run/netns") else ()),
         )
 
@@ -60,6 +60,11 @@ def _lines(path: str) -> list[str]:
         return Path(path).read_text(errors="replace").splitlines()
     except OSError:
         return []
+
+
+def _mounts() -> frozenset[str]:
+    """Return the mounts, without those in /sys: the kernel itself mounts tracefs there when somebody looks at it."""
+    return frozenset(line for line in _lines("/proc/self/mountinfo") if not line.split()[4].startswith("/sys/"))
 
 
 def _processes() -> frozenset[str]:
