@@ -80,7 +80,7 @@ def _site_packages() -> Path:
 @contextmanager
 def ordinary_user() -> Iterator[OrdinaryUser]:
     """Give an ordinary user until the block is left; everything that was made for it is removed then."""
-    folder = Path(tempfile.mkdtemp(prefix="u")  # short: addresses of Unix sockets are made below it)
+    folder = Path(tempfile.mkdtemp(prefix="u"))  # short: addresses of Unix sockets are made below it
     try:
         home = folder / "home"
         home.mkdir()
