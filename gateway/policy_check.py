@@ -2,11 +2,12 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from ipaddress import IPv6Address, ip_address
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 from typing import Any, Final
 
 from drivers.spec import NetworkSpec, SpecError
+from gateway.egress.interfaces import host_addresses
 from gateway.errors import ConfigError, UsageError
 from gateway.policy_file import load_network_file
 from policy.engine import Engine
@@ -121,7 +122,16 @@ def load_network(policy_file: Path | None, allow: Sequence[str]) -> NetworkSpec:
 def check_hosts(network: NetworkSpec, targets: Sequence[str]) -> Report:
     """Return what the policy says on each `HOST[:PORT]`, in order. Args: `network`, as `load_network` returns it."""
     policy = network.build_policy()
-    return Report(policy=policy, checked=tuple(_check(Engine(policy), network, targets)), findings=lint(policy))
+    engine = Engine(policy, own_addresses=_own_addresses())
+    return Report(policy=policy, checked=tuple(_check(engine, network, targets)), findings=lint(policy))
+
+
+def _own_addresses() -> frozenset[IPv4Address | IPv6Address]:
+    """Return the addresses that the proxy refuses as its own, so that the checker does; none where nobody can tell."""
+    try:
+        return host_addresses()
+    except (OSError, AttributeError):  # no rtnetlink: this is not Linux
+        return frozenset()
 
 
 def _check(engine: Engine, network: NetworkSpec, targets: Sequence[str]) -> Iterator[Checked]:

@@ -175,12 +175,16 @@ class Engine:
     def _refuse_by_class(self, address: IPAddress, *, is_named: bool) -> DroppedAddress | None:
         if self._mode is Mode.OPEN:
             return None
-        if self._own and not self._own.isdisjoint((address, *embedded_ipv4(address))):
-            return DroppedAddress(address=address, reason=Reason.ADDRESS_OWN)
         address_class = classify(address)
+        # Loopback is called loopback, although it is one of the gateway's own addresses as well.
+        if not address_class.is_always_refused and self._is_own(address):
+            return DroppedAddress(address=address, reason=Reason.ADDRESS_OWN)
         if address_class is AddressClass.PUBLIC or (is_named and address_class.is_internal):
             return None
         return DroppedAddress(address=address, reason=Reason.of_address(address_class))
+
+    def _is_own(self, address: IPAddress) -> bool:
+        return bool(self._own) and not self._own.isdisjoint((address, *embedded_ipv4(address)))
 
 
 def _names_hosts(rule: Rule) -> bool:

@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 
 from drivers.spec import NetworkSpec, SpecError
+from gateway.egress.interfaces import host_addresses
 from gateway.errors import ConfigError, UsageError
 from gateway.policy_check import check_hosts, load_network
 from policy.engine import Engine
+from policy.host import Authority, Host
 from policy.rules import PolicyError, Reason, RuleSource, RuleText
 
 GUIDE = (Path(__file__).parents[2] / "docs" / "policy.md").read_text()
@@ -149,3 +151,11 @@ def test_the_guide_has_every_reason_and_no_bad_example(tmp_path: Path) -> None:
         path = tmp_path / f"{number}.yaml"
         path.write_text(example)
         assert check_hosts(load_network(path, []), []).findings == ()
+
+
+def test_H18_the_addresses_of_this_host_are_refused_as_the_proxy_does() -> None:
+    spec = NetworkSpec(mode="denylist")
+    engine = Engine(spec.build_policy(), own_addresses=host_addresses())
+    targets = [str(Authority(Host(address=address), 443)) for address in sorted(host_addresses(), key=str)]
+    for target, checked in zip(targets, check_hosts(spec, targets).checked, strict=True):
+        assert (checked.allowed, checked.decision) == (False, engine.decide_text(target))

@@ -200,9 +200,10 @@ def judge_naively(policy: Policy, decision: Decision, address: IPAddress, own: f
 
 def refused_class(address: IPAddress, own: frozenset[IPAddress]) -> Reason | None:
     """Return the reason to refuse an address by what it is for."""
-    if {address, *embedded_ipv4(address)} & {as_ipv4(each) for each in own}:
-        return Reason.ADDRESS_OWN
     kind = classify(address)
+    is_own = {address, *embedded_ipv4(address)} & {as_ipv4(each) for each in own}
+    if is_own and not kind.is_always_refused:
+        return Reason.ADDRESS_OWN
     return None if kind is AddressClass.PUBLIC else Reason(f"address_{kind}")
 
 

@@ -192,6 +192,10 @@ def test_the_gateways_own_addresses_are_refused_unless_a_rule_names_them() -> No
     assert judgement.reason is Reason.ADDRESS_OWN
     assert decider.decide_text("8.8.8.8:443").reason is Reason.ADDRESS_OWN
     assert decider.decide_text("[64:ff9b::808:808]:443").reason is Reason.ADDRESS_OWN
+    inside = engine(Mode.DENYLIST, "a.com", own=("10.0.0.1", "127.0.0.1"))
+    assert inside.judge(inside.decide_text("a.com:443"), [ip_address("10.0.0.1")]).reason is Reason.ADDRESS_OWN
+    assert inside.decide_text("127.0.0.1:443").reason is Reason.ADDRESS_LOOPBACK
+    assert inside.decide_text("localhost:443").reason is Reason.ADDRESS_LOOPBACK
     assert engine(Mode.DENYLIST, "8.8.8.8", own=own).decide_text("8.8.8.8:443").allowed
     assert engine(Mode.OPEN, own=own).decide_text("8.8.8.8:443").allowed
 
