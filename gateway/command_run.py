@@ -16,8 +16,8 @@ from gateway.events import RunStarted
 from gateway.notices import BlockedHosts, make_notify, show_summary
 from gateway.run import conduct_run
 from gateway.sandbox_session import RunContext, SandboxPlan, SandboxSession, open_sandbox
-from gateway.store import RunDirectory, RunStore, store_home
-from gateway.terminal import has_terminal, join_terminal, terminal_size
+from gateway.store import RunDirectory, RunStore, hidden_directories, store_home
+from gateway.terminal import has_terminal, join_streams, join_terminal, restore_terminal, terminal_size
 from gateway.version import __version__
 from policy.rules import RuleSource, RuleText
 
@@ -146,17 +146,15 @@ async def _conduct(request: CommandRequest, plan: SandboxPlan, directory: RunDir
             run_name=directory.record.run_name,
             workspace=workspace,
             scratch=directory.scratch,
-            records=directory.path.parent,
+            hidden=hidden_directories(directory),
             events=events,
             notify=notify,
         )
-        session: SandboxSession | None = None
         try:
             async with open_sandbox(plan, context) as session:
                 return await _execute(session, request.command)
         finally:
-            server = session.server if session is not None else None
-            show_summary(notify, server.stats if server is not None else None, blocked, directory.events)
+            show_summary(notify, context.egress_stats, blocked, directory.events)
 
     return await conduct_run(
         directory,
@@ -169,6 +167,7 @@ async def _conduct(request: CommandRequest, plan: SandboxPlan, directory: RunDir
         ),
         body,
         notify=notify,
+        at_once=restore_terminal,
     )
 
 
@@ -176,8 +175,9 @@ async def _execute(session: SandboxSession, command: tuple[str, ...]) -> int:
     if has_terminal():
         async with session.exec(command, terminal=True, terminal_size=terminal_size()) as process:
             return (await join_terminal(process)).returncode
-    async with session.exec(command, stdin=Stdio.INHERIT, stdout=Stdio.INHERIT, stderr=Stdio.INHERIT) as process:
-        return (await process.wait()).returncode
+    stdin, stdout, stderr = (Stdio.PIPE if os.isatty(fd) else Stdio.INHERIT for fd in range(3))
+    async with session.exec(command, stdin=stdin, stdout=stdout, stderr=stderr) as process:
+        return (await join_streams(process)).returncode
 
 
 def _static_hosts(items: tuple[str, ...]) -> Mapping[str, tuple[str, ...]]:

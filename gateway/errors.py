@@ -18,6 +18,7 @@ __all__ = [
     "Position",
     "RunFailed",
     "UsageError",
+    "error_leaves",
     "exit_code_of",
     "is_expected",
     "primary_error",
@@ -110,7 +111,7 @@ def primary_error(error: BaseException) -> BaseException:
     """
     if not isinstance(error, BaseExceptionGroup):
         return error
-    leaves = list(_leaves(error))
+    leaves = list(error_leaves(error))
     unexpected = [leaf for leaf in leaves if not is_expected(leaf)]
     lost = [leaf for leaf in leaves if isinstance(leaf, SandboxLost)]
     chosen = (unexpected or lost or leaves)[0]
@@ -120,9 +121,10 @@ def primary_error(error: BaseException) -> BaseException:
     return chosen
 
 
-def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
+def error_leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
+    """Yield the errors of a group and of the groups in it."""
     for error in group.exceptions:
         if isinstance(error, BaseExceptionGroup):
-            yield from _leaves(error)
+            yield from error_leaves(error)
         else:
             yield error

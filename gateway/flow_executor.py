@@ -1,14 +1,14 @@
 """Where the commands of a workflow's nodes run: the run's sandbox, a node's own, or the host."""
 
 import time
-from collections.abc import Callable, Mapping
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
 
 from drivers.base import Sandbox, Stdio
 from gateway.command import LineSplitter, TailBuffer, run_to_end
-from gateway.errors import RunFailed
+from gateway.errors import RunFailed, primary_error
 from gateway.sandbox_session import RunContext, SandboxPlan, SandboxSession, open_sandbox
 from gateway.workflow.engine import ToolResult
 from gateway.workflow.model import ToolNode
@@ -51,6 +51,15 @@ class _Capture:
     def finish(self) -> None:
         for lines in self._lines:
             lines.finish()
+
+
+@asynccontextmanager
+async def _one_error() -> AsyncIterator[None]:
+    """Let the one error out that explains a group: the node's record has room for one."""
+    try:
+        yield
+    except ExceptionGroup as group:
+        raise primary_error(group) from group
 
 
 class FlowExecutor:
@@ -96,7 +105,7 @@ class FlowExecutor:
         del node  # everything it says about its place is in the plan
         began = time.monotonic()
         capture = _Capture(lambda line: self._show(node_id, line))
-        async with AsyncExitStack() as stack:
+        async with _one_error(), AsyncExitStack() as stack:
             place = await self._place(node_id, stack)
             inside = place.sandbox if isinstance(place, SandboxSession) else place
             variables = {

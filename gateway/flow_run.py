@@ -14,13 +14,14 @@ from drivers.noop import NoopDriver
 from drivers.registry import DRIVERS, select_driver
 from drivers.spec import SandboxSpec
 from gateway import events as record
+from gateway.egress.stats import Stats
 from gateway.errors import ConfigError, UsageError
 from gateway.event_log import EventLog
 from gateway.flow_executor import FlowExecutor, NodePlan
-from gateway.notices import BlockedHosts, make_notify, printable, show_summary
+from gateway.notices import BlockedHosts, make_notify, show_summary
 from gateway.run import conduct_run
 from gateway.sandbox_session import RunContext, SandboxPlan, SandboxSession, open_sandbox
-from gateway.store import RunDirectory, RunStore, store_home
+from gateway.store import RunDirectory, RunStore, hidden_directories, store_home
 from gateway.version import __version__
 from gateway.workflow.engine import check_supported, run_workflow
 from gateway.workflow.language import parse_flow
@@ -42,8 +43,6 @@ __all__ = ["FlowRequest", "run_flow"]
 DEVCONTAINERS: Final = (".devcontainer/devcontainer.json", ".devcontainer.json")
 MAX_FLOW_BYTES: Final = 16 * 1024 * 1024
 SUFFIXES: Final = (".bot", ".iter")
-WORKTREES: Final = "worktrees"
-"Below the store's home and beside its runs, which sandboxes cannot see."
 FINISH_WORKTREE_S: Final = 60.0
 
 
@@ -141,8 +140,9 @@ def _plan(request: FlowRequest, workspace: Path) -> _Plan:
         driver = select_driver(request.driver_name, environ=os.environ)
         if request.driver_name is None and not driver.capabilities.isolates:
             reason = _why_no_driver()
-            if any(node.placement is Placement.OWN for node in nodes.values()):
-                resolution = degrade(replace(resolution, explicit=True), reason)
+            for node in nodes.values():
+                if node.placement is Placement.OWN and node.spec is not None:  # somebody wrote it: it never degrades
+                    degrade(replace(resolution, explicit=True, source=node.source, wanted=node.spec.mode), reason)
             resolution = degrade(resolution, reason)
             nodes = {name: resolve_node(question, resolution, node.sandbox) for name, node in tools.items()}
             driver = None
@@ -190,7 +190,7 @@ async def _conduct(plan: _Plan, directory: RunDirectory, workspace: Path, notify
         events.subscribe(lambda event, node_id: _show_node(notify, event, node_id))
         if plan.resolution.skip_reason is not None:
             _record_skipped(plan.resolution, events, notify)
-        session: SandboxSession | None = None
+        egress_stats: list[Stats] = []
         try:
             async with _worktree(plan, directory, workspace, notify) as worktree, AsyncExitStack() as stack:
                 context = RunContext(
@@ -199,15 +199,15 @@ async def _conduct(plan: _Plan, directory: RunDirectory, workspace: Path, notify
                     workspace=workspace if worktree is None else worktree.workspace,
                     writable=() if worktree is None else worktree.writable,
                     scratch=directory.scratch,
-                    records=directory.path.parent,
+                    hidden=hidden_directories(directory),
                     events=events,
                     notify=notify,
+                    egress_stats=egress_stats,
                 )
                 session, host = await _open_places(plan, context, stack)
                 await _run_nodes(plan, context, session, host, notify)
         finally:
-            server = session.server if session is not None else None
-            show_summary(notify, server.stats if server is not None else None, blocked, directory.events)
+            show_summary(notify, egress_stats, blocked, directory.events)
         return 0
 
     started = record.RunStarted(
@@ -229,7 +229,7 @@ async def _worktree(
         yield None
         return
     worktree = await create_worktree(
-        workspace, directory.home / WORKTREES / directory.run_id, name=directory.record.run_name, environ=os.environ
+        workspace, directory.worktrees / directory.run_id, name=directory.record.run_name, environ=os.environ
     )
     for warning in worktree.warnings:
         notify(f"worktree: {warning}")
@@ -302,7 +302,7 @@ async def _run_nodes(
         nodes,
         session=session,
         host=host,
-        show=lambda node_id, line: notify(f"[{node_id}] {printable(line)}"),
+        show=lambda node_id, line: notify(f"[{node_id}] {line}"),
     )
     project = session.sandbox.workspace if session is not None else str(context.workspace)
     environ = {**os.environ, "PROJECT_DIR": project}

@@ -1,16 +1,17 @@
 """What a run says to the person who started it: single lines on standard error, and a summary at the end."""
 
+import contextlib
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
 from gateway import events as record
-from gateway.egress.audit import Stats
-from gateway.summary import egress_summary
+from gateway.egress.stats import Stats
+from gateway.summary import egress_summary, sum_stats
 
-__all__ = ["BlockedHosts", "make_notify", "show_summary"]
+__all__ = ["BlockedHosts", "make_notify", "printable", "show_error", "show_summary"]
 
 MAX_BLOCKED_LINES: Final = 10
 
@@ -20,10 +21,22 @@ def make_notify(*, quiet: bool) -> Callable[[str], None]:
 
     def notify(line: str) -> None:
         if not quiet:
-            sys.stderr.write(f"iterion: {line}\n")
-            sys.stderr.flush()
+            _show(f"iterion: {line}")
 
     return notify
+
+
+def show_error(message: str) -> None:
+    """Show an error, which may have several lines; also to those who want to hear nothing else."""
+    _show(f"iterion: error: {message}")
+
+
+def _show(text: str) -> None:
+    # What a sandboxed command wrote gets here in many ways, so everything is cleaned. A reader that has gone away is
+    # no reason to stop a run.
+    with contextlib.suppress(OSError, ValueError):
+        sys.stderr.write("\n".join(printable(line) for line in text.split("\n")) + "\n")
+        sys.stderr.flush()
 
 
 class BlockedHosts:
@@ -42,7 +55,7 @@ class BlockedHosts:
     def lines(self) -> list[str]:
         """Return one line for each, the most frequent first, at most `MAX_BLOCKED_LINES`."""
         shown = [
-            f"blocked: {printable(host)} ({code})" + (f", {count} times" if count > 1 else "")
+            f"blocked: {host} ({code})" + (f", {count} times" if count > 1 else "")
             for (host, code), count in self.counts.most_common(MAX_BLOCKED_LINES)
         ]
         rest = len(self.counts) - len(shown)
@@ -50,21 +63,25 @@ class BlockedHosts:
 
 
 def printable(text: str) -> str:
-    """Return text that came from inside the sandbox without what a terminal would obey."""
-    return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)
+    """Return one line of text that came from inside the sandbox without what a terminal would obey; tabs stay."""
+    if text.isprintable():
+        return text
+    return "".join(
+        character if character.isprintable() or character == "\t" else "\N{REPLACEMENT CHARACTER}" for character in text
+    )
 
 
-def show_summary(notify: Callable[[str], None], stats: Stats | None, blocked: BlockedHosts, events: Path) -> None:
+def show_summary(notify: Callable[[str], None], stats: Sequence[Stats], blocked: BlockedHosts, events: Path) -> None:
     """Say at the end of a run what its connections came to, and where the record is.
 
     Args:
         notify: shows one line.
-        stats: the counts of the run's egress server; None for a run without one.
+        stats: the counts of each of the run's egress servers; none for a run without any.
         blocked: what was blocked.
         events: the path of events.jsonl.
     """
-    if stats is not None:
-        for line in egress_summary(stats):
+    if stats:
+        for line in egress_summary(sum_stats(stats)):
             notify(line)
     for line in blocked.lines():
         notify(line)

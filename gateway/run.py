@@ -11,8 +11,9 @@ import trio
 from gateway import events as record
 from gateway.errors import exit_code_of, is_expected, primary_error
 from gateway.event_log import EventLog
+from gateway.notices import show_error
 from gateway.signals import cancel_on_signal
-from gateway.store import RunDirectory, RunStatus
+from gateway.store import RunDirectory, RunStatus, StoreError
 
 __all__ = ["conduct_run"]
 
@@ -25,6 +26,7 @@ async def conduct_run(
     body: Callable[[EventLog], Awaitable[int]],
     *,
     notify: Callable[[str], None],
+    at_once: Callable[[], None] = lambda: None,
 ) -> int:
     """Carry out one run and record how it ended.
 
@@ -32,76 +34,105 @@ async def conduct_run(
         directory: the run's place in the store; its record is brought up to date, it is not closed.
         started: the run's first event.
         body: does the work under the run's one cancel scope and returns the exit code.
-        notify: shows one line to the person who started the run.
+        notify: shows one line to the person who started the run; errors are shown without it.
+        at_once: what must still be done when a second signal ends the process without waiting for anything.
 
     Returns:
         The exit code: what ``body`` returned, the code of the error that it raised, or 128 plus the number of the
         signal that stopped it. No exception of ``body`` leaves this function; one that nobody expects is shown
         with its trace.
 
+    Raises:
+        StoreError: the record cannot be opened, or its end cannot be written.
+
     A stop signal cancels ``body``, which has the time it needs to clean up; a second one ends the process at
     once, and the kernel ends the sandbox with it. Cancellation of this function is recorded like a signal.
     """
-    log = EventLog(directory.events, directory.run_id)
-    began = trio.current_time()
+    try:
+        log = EventLog(directory.events, directory.run_id)
+    except OSError as error:
+        raise StoreError(f"{directory.events}: {error.strerror or error}") from error
+    ending = _Ending(directory, log)
     stopped: list[Signals] = []
     failure: BaseException | None = None
     code = 1
 
-    def duration_ms() -> int:
-        return int((trio.current_time() - began) * 1000)
+    def end_now(number: Signals) -> None:
+        at_once()
+        ending.cancelled(number.name, 128 + number)
+        log.close()
 
     try:
         async with trio.open_nursery() as recorder:
             await recorder.start(log.run)
             log.emit(started)
+            work = trio.CancelScope()
+
+            def stop(number: Signals) -> None:
+                stopped.append(number)
+                notify(f"{number.name}: stopping (once more to stop at once)")
+                work.cancel()
+
             try:
-                with trio.CancelScope() as work:
-
-                    def stop(number: Signals) -> None:
-                        stopped.append(number)
-                        notify(f"{number.name}: stopping (once more to stop at once)")
-                        work.cancel()
-
-                    await recorder.start(cancel_on_signal, stop, log.close)
+                with work:
+                    await recorder.start(cancel_on_signal, stop, end_now)
                     code = await body(log)
             except Exception as error:
                 failure = primary_error(error)
             recorder.cancel_scope.cancel()
-        if failure is not None:
-            code = _record_failure(directory, log, failure, duration_ms(), notify)
-        elif stopped:
+        if stopped and (failure is not None or work.cancelled_caught):
+            if failure is not None:
+                _show(failure)
             code = 128 + stopped[0]
-            _record_cancelled(directory, log, stopped[0].name, code, duration_ms())
+            ending.cancelled(stopped[0].name, code)
+        elif failure is not None:
+            code = exit_code_of(failure)
+            ending.failed(_show(failure), code)
         else:
-            log.emit(record.RunFinished(exit_code=code, duration_ms=duration_ms()))
-            directory.finish(RunStatus.DONE, exit_code=code)
+            ending.finished(code)
     except BaseException:
-        _record_cancelled(directory, log, "cancelled", 130, duration_ms())
+        ending.cancelled("cancelled", 130)
         raise
     finally:
         log.close()
     return code
 
 
-def _record_cancelled(directory: RunDirectory, log: EventLog, reason: str, code: int, duration_ms: int) -> None:
-    log.emit(record.RunCancelled(reason=reason, duration_ms=duration_ms))
-    directory.finish(RunStatus.CANCELLED, exit_code=code, error=reason)
+class _Ending:
+    """Writes a run's last event and completes its record: once, whoever asks first."""
+
+    def __init__(self, directory: RunDirectory, log: EventLog) -> None:
+        self._directory = directory
+        self._log = log
+        self._began = trio.current_time()
+        self._written = False
+
+    def finished(self, code: int) -> None:
+        self._write(record.RunFinished(exit_code=code, duration_ms=self._duration_ms()), RunStatus.DONE, code)
+
+    def failed(self, message: str, code: int) -> None:
+        event = record.RunFailed(error=message, exit_code=code, duration_ms=self._duration_ms())
+        self._write(event, RunStatus.FAILED, code, message)
+
+    def cancelled(self, reason: str, code: int) -> None:
+        event = record.RunCancelled(reason=reason, duration_ms=self._duration_ms())
+        self._write(event, RunStatus.CANCELLED, code, reason)
+
+    def _duration_ms(self) -> int:
+        return int((trio.current_time() - self._began) * 1000)
+
+    def _write(self, event: record.Event, status: RunStatus, code: int, error: str | None = None) -> None:
+        if not self._written:
+            self._written = True
+            self._log.emit(event)
+            self._directory.finish(status, exit_code=code, error=error)
 
 
-def _record_failure(
-    directory: RunDirectory,
-    log: EventLog,
-    failure: BaseException,
-    duration_ms: int,
-    notify: Callable[[str], None],
-) -> int:
-    code = exit_code_of(failure)
+def _show(failure: BaseException) -> str:
+    """Show a failure to the person who started the run; returns what the record says of it."""
     message = str(failure)
     if not is_expected(failure):
         traceback.print_exception(failure, file=sys.stderr)
         message = f"{INTERNAL_ERROR} ({type(failure).__name__})"
-    notify(f"error: {message}")
-    log.emit(record.RunFailed(error=message, exit_code=code, duration_ms=duration_ms))
-    directory.finish(RunStatus.FAILED, exit_code=code, error=message)
-    return code
+    show_error(message)
+    return message

@@ -57,12 +57,13 @@ def make_server(
     )
     for finding in findings:
         notify(f"policy: {finding}")
+    limits = limits or Limits()
     return EgressServer(
         Engine(policy, own_addresses=host_addresses()),
-        SystemResolver(static_hosts=network.hosts),
+        SystemResolver(limits=limits, static_hosts=network.hosts),
         events,
         make_token(),
-        limits or Limits(),
+        limits,
         node_id=node_id,
     )
 

@@ -8,7 +8,7 @@ and the proxy drains afterwards.
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -27,13 +27,13 @@ from drivers.base import (
 from drivers.spec import SandboxSpec
 from gateway import events as record
 from gateway.command import LineSplitter, run_to_end
-from gateway.errors import ConfigError, RunFailed
+from gateway.egress.stats import Stats
+from gateway.errors import ConfigError, RunFailed, error_leaves
 from gateway.event_log import EventLog
 from policy.rules import Mode
 
 if TYPE_CHECKING:
     from gateway.egress.limits import Limits
-    from gateway.egress.server import EgressServer
 
 __all__ = ["RunContext", "SandboxPlan", "SandboxSession", "open_sandbox"]
 
@@ -60,22 +60,23 @@ class RunContext:
     workspace: Path
     writable: tuple[Path, ...] = ()
     scratch: Path
-    records: Path
-    "The directory that holds the records of all runs; no sandbox sees it, wherever it lies."
+    hidden: tuple[Path, ...]
+    "Directories that no sandbox sees, wherever they lie: the records of all runs, the worktrees of other runs."
     events: EventLog
     notify: Callable[[str], None]
     "Shows one line to the person who started the run."
     limits: "Limits | None" = None
     "Of the proxy; None for the usual ones."
+    egress_stats: list[Stats] = field(default_factory=list)
+    "The counts of every egress server of the run, for its summary."
 
 
 class SandboxSession:
     """A sandbox that is ready for commands. Ends with the block of `open_sandbox`."""
 
-    def __init__(self, sandbox: Sandbox, environment: Mapping[str, str], server: "EgressServer | None") -> None:
+    def __init__(self, sandbox: Sandbox, environment: Mapping[str, str]) -> None:
         self.sandbox: Final = sandbox
         self.environment: Final = environment
-        self.server: Final = server
 
     def exec(
         self,
@@ -143,7 +144,7 @@ async def open_sandbox(
         workspace=context.workspace,
         writable=context.writable,
         scratch=context.scratch,
-        hidden=(context.records,),
+        hidden=context.hidden,
         network="isolated" if enforced else "host",
     )
     async with AsyncExitStack() as stack:
@@ -152,25 +153,22 @@ async def open_sandbox(
         if proxied:
             nursery.start_soon(_import_proxy)
         sandbox = await stack.enter_async_context(_record_removal(driver, spec, info, context, node_id))
-        server: EgressServer | None = None
         environment: Mapping[str, str] = {}
         if proxied:
             from gateway import sandbox_proxy  # see _import_proxy
 
             server = sandbox_proxy.make_server(network, context.events, context.notify, context.limits, node_id=node_id)
+            context.egress_stats.append(server.stats)
             environment = await sandbox_proxy.serve_sandbox(server, sandbox, nursery, enforced=enforced)
         _record_start(plan, sandbox, context, node_id, proxied=proxied, enforced=enforced)
-        session = SandboxSession(sandbox, environment, server)
-        async with trio.open_nursery() as users:
-            users.start_soon(_supervise, sandbox, context.events, node_id)
+        session = SandboxSession(sandbox, environment)
+        async with _supervision(sandbox, context.events, node_id):
             if enforced:
                 await _verify_egress(sandbox, context.events, node_id)
-            if proxied and driver.capabilities.isolates:
                 await sandbox_proxy.write_ssh_connect(sandbox)
             if spec.post_create is not None:
                 await _post_create(session, spec.post_create, context)
             yield session
-            users.cancel_scope.cancel()
 
 
 async def _import_proxy() -> None:
@@ -255,10 +253,33 @@ def _record_start(
         context.notify(f"WARNING: network policy is not enforced: {reason}")
 
 
-async def _supervise(sandbox: Sandbox, events: EventLog, node_id: str | None) -> None:
-    description = await sandbox.wait_lost()
-    events.emit(record.SandboxLost(driver=sandbox.driver, error=description), node_id=node_id)
-    raise SandboxLost(f"the {sandbox.driver} sandbox died: {description}")
+@asynccontextmanager
+async def _supervision(sandbox: Sandbox, events: EventLog, node_id: str | None) -> AsyncIterator[None]:
+    """End the block as soon as the sandbox dies by itself, and record that, whoever notices it first."""
+    recorded = False
+
+    def record_loss(description: str) -> None:
+        nonlocal recorded
+        if not recorded:
+            recorded = True
+            events.emit(record.SandboxLost(driver=sandbox.driver, error=description), node_id=node_id)
+
+    async def supervise() -> None:
+        description = await sandbox.wait_lost()
+        record_loss(description)
+        raise SandboxLost(f"the {sandbox.driver} sandbox died: {description}")
+
+    try:
+        async with trio.open_nursery() as users:
+            users.start_soon(supervise)
+            yield
+            users.cancel_scope.cancel()
+    except BaseExceptionGroup as group:
+        # A command that is just being started meets the death before the supervisor hears of it.
+        lost = [error for error in error_leaves(group) if isinstance(error, SandboxLost)]
+        if lost:
+            record_loss(str(lost[0]))
+        raise
 
 
 async def _verify_egress(sandbox: Sandbox, events: EventLog, node_id: str | None) -> None:

@@ -14,7 +14,7 @@ STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 async def cancel_on_signal(
     stop: Callable[[signal.Signals], None],
-    at_once: Callable[[], None],
+    at_once: Callable[[signal.Signals], None],
     *,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
@@ -25,14 +25,23 @@ async def cancel_on_signal(
         at_once: last words before the process ends, such as closing the record. The sandbox needs none: the
             kernel kills it with this process.
 
+    A signal that was ignored when the process started stays ignored: that is what nohup(1), and a shell that starts
+    something in the background, ask for.
+
     Never returns. Cancellation restores the signals' former handling.
     """
-    with trio.open_signal_receiver(*STOP_SIGNALS) as received:
+    heeded = [number for number in STOP_SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+    if not heeded:
+        task_status.started()
+        await trio.sleep_forever()
+    with trio.open_signal_receiver(*heeded) as received:
         task_status.started()
         stopping = False
         async for number in received:
             if stopping:
-                at_once()
-                os._exit(128 + number)
+                try:
+                    at_once(signal.Signals(number))
+                finally:
+                    os._exit(128 + number)
             stopping = True
             stop(signal.Signals(number))

@@ -29,7 +29,17 @@ from gateway.process_identity import Owner, boot_id, current_owner
 from gateway.remove_tree import remove_tree
 from gateway.run_ids import InvalidRunId, new_run_id, new_run_name, validate_run_id
 
-__all__ = ["ReapedRun", "RunDirectory", "RunRecord", "RunStatus", "RunStore", "StoreError", "reap_run", "store_home"]
+__all__ = [
+    "ReapedRun",
+    "RunDirectory",
+    "RunRecord",
+    "RunStatus",
+    "RunStore",
+    "StoreError",
+    "hidden_directories",
+    "reap_run",
+    "store_home",
+]
 
 HOME_VARIABLE = "ITERION_HOME"
 _DIRECTORY_MODE = 0o700
@@ -83,6 +93,14 @@ def store_home(store_dir: Path | None, environ: Mapping[str, str]) -> Path:
     return Path(os.path.abspath(chosen.expanduser()))
 
 
+def hidden_directories(directory: "RunDirectory") -> tuple[Path, ...]:
+    """Return what no sandbox of a run may see of the store: every run's record, and the worktrees of other runs."""
+    own = directory.worktrees / directory.run_id
+    if not own.is_dir():
+        return (directory.path.parent, directory.worktrees)
+    return (directory.path.parent, *(path for path in sorted(directory.worktrees.iterdir()) if path != own))
+
+
 def utc_now() -> str:
     """Return the time of the system clock: RFC 3339, UTC, milliseconds."""
     return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
@@ -108,6 +126,11 @@ class RunDirectory:
     def home(self) -> Path:
         """The home directory of the store."""
         return self.path.parent.parent
+
+    @property
+    def worktrees(self) -> Path:
+        """Where the runs of this store have their git worktrees."""
+        return self.home / "worktrees"
 
     @property
     def events(self) -> Path:

@@ -1,8 +1,10 @@
 """The few lines a person reads at the end of a run: what was allowed, what was blocked and why."""
 
-from gateway.egress.audit import Stats
+from collections.abc import Iterable
 
-__all__ = ["egress_summary", "format_bytes"]
+from gateway.egress.stats import Stats
+
+__all__ = ["egress_summary", "format_bytes", "sum_stats"]
 
 UNITS = ("B", "KB", "MB", "GB", "TB")
 
@@ -15,6 +17,22 @@ def format_bytes(count: int) -> str:
             return f"{count} B" if unit == "B" else f"{value:.1f} {unit}"
         value /= 1000
     return f"{value:.1f} {UNITS[-1]}"
+
+
+def sum_stats(every: Iterable[Stats]) -> Stats:
+    """Add up the counts of several egress servers: a workflow may have several sandboxes."""
+    total = Stats()
+    for stats in every:
+        total.allowed += stats.allowed
+        total.blocked.update(stats.blocked)
+        total.silent += stats.silent
+        total.challenged += stats.challenged
+        total.unavailable += stats.unavailable
+        total.failed.update(stats.failed)
+        total.bytes_up += stats.bytes_up
+        total.bytes_down += stats.bytes_down
+        total.active += stats.active
+    return total
 
 
 def egress_summary(stats: Stats) -> list[str]:

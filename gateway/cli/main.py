@@ -60,6 +60,7 @@ def main() -> NoReturn:
     file, process and thread of a command has been ended by the command itself.
     """
     gc.set_threshold(OBJECTS_BETWEEN_COLLECTIONS)
+    _open_standard_streams()
     code = _run()
     try:
         sys.stdout.flush()
@@ -67,6 +68,17 @@ def main() -> NoReturn:
     except OSError:  # nobody reads any more
         code = code or 1
     os._exit(code)
+
+
+def _open_standard_streams() -> None:
+    """Open what the caller closed of the standard streams: another file would get its number, and go to a sandbox."""
+    for fd, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            opened = os.open(os.devnull, os.O_RDWR)
+            if opened != fd:
+                os.dup2(opened, fd)
+                os.close(opened)
+            setattr(sys, name, open(fd, "r" if fd == 0 else "w", closefd=False))  # noqa: SIM115 - for good
 
 
 def _run() -> int:
@@ -77,6 +89,8 @@ def _run() -> int:
     except click.ClickException as error:
         error.show()
         code = error.exit_code
+    except BrokenPipeError:
+        code = 1  # nobody reads any more
     except Exception as error:
         code = _report(error)
     return code or 0
@@ -84,9 +98,10 @@ def _run() -> int:
 
 def _report(error: Exception) -> int:
     from gateway.errors import exit_code_of, is_expected, primary_error
+    from gateway.notices import show_error
 
     primary = primary_error(error)
     if not is_expected(primary):
         raise error
-    click.echo(f"{PROGRAM}: error: {primary}", err=True)
+    show_error(str(primary))
     return exit_code_of(primary)

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import pytest
 import trio
@@ -11,8 +12,19 @@ import trio
 from gateway.signals import STOP_SIGNALS, cancel_on_signal
 
 
+@pytest.fixture
+def heeded() -> Iterator[None]:
+    """Whoever started the tests may have had signals ignored, as nohup does."""
+    before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
+    for number in STOP_SIGNALS:
+        signal.signal(number, signal.default_int_handler)
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
 @pytest.mark.parametrize("number", STOP_SIGNALS)
-async def test_the_first_signal_is_reported_once(number: signal.Signals) -> None:
+async def test_the_first_signal_is_reported_once(number: signal.Signals, heeded: None) -> None:
     seen: list[signal.Signals] = []
     reported = trio.Event()
 
@@ -21,7 +33,7 @@ async def test_the_first_signal_is_reported_once(number: signal.Signals) -> None
         reported.set()
 
     async with trio.open_nursery() as nursery:
-        await nursery.start(cancel_on_signal, stop, lambda: None)
+        await nursery.start(cancel_on_signal, stop, lambda number: None)
         os.kill(os.getpid(), number)
         await reported.wait()
         nursery.cancel_scope.cancel()
@@ -39,7 +51,7 @@ def stop(number):
 
 async def main():
     async with trio.open_nursery() as nursery:
-        await nursery.start(cancel_on_signal, stop, lambda: print("last words", flush=True))
+        await nursery.start(cancel_on_signal, stop, lambda number: print("last words", number.name, flush=True))
         os.kill(os.getpid(), signal.SIGINT)
         with trio.CancelScope(shield=True):
             await trio.sleep_forever()
@@ -47,4 +59,45 @@ async def main():
 trio.run(main)
 """
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, timeout=30, check=False)
-    assert (ended.returncode, ended.stdout) == (128 + signal.SIGTERM, b"last words\n")
+    assert (ended.returncode, ended.stdout) == (128 + signal.SIGTERM, b"last words SIGTERM\n")
+
+
+@pytest.mark.parametrize("number", STOP_SIGNALS)
+def test_a_signal_that_was_ignored_from_the_start_stays_ignored(number: signal.Signals) -> None:
+    script = f"""
+import os, signal
+signal.signal(signal.{number.name}, signal.SIG_IGN)
+import trio
+from gateway.signals import cancel_on_signal
+
+async def main():
+    async with trio.open_nursery() as nursery:
+        await nursery.start(cancel_on_signal, lambda number: print("stopped by", number.name), lambda number: None)
+        os.kill(os.getpid(), signal.{number.name})
+        await trio.testing.wait_all_tasks_blocked(0.05)
+        nursery.cancel_scope.cancel()
+
+import trio.testing
+trio.run(main)
+"""
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, timeout=30, check=False)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, b"", b"")
+
+
+def test_words_that_fail_do_not_keep_the_process() -> None:
+    script = """
+import os, signal
+import trio
+from gateway.signals import cancel_on_signal
+
+async def main():
+    async with trio.open_nursery() as nursery:
+        await nursery.start(cancel_on_signal, lambda number: os.kill(os.getpid(), number), lambda number: 1 / 0)
+        os.kill(os.getpid(), signal.SIGINT)
+        with trio.CancelScope(shield=True):
+            await trio.sleep_forever()
+
+trio.run(main)
+"""
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, timeout=30, check=False)
+    assert ended.returncode == 128 + signal.SIGINT

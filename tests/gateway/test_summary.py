@@ -1,9 +1,11 @@
 """What a person reads at the end of a run."""
 
+from collections import Counter
+
 import pytest
 
 from gateway.egress.stats import Stats
-from gateway.summary import egress_summary, format_bytes
+from gateway.summary import egress_summary, format_bytes, sum_stats
 
 
 @pytest.mark.parametrize(
@@ -35,3 +37,20 @@ def test_everything_that_happened_is_said() -> None:
         "1 dial_timeout; 10 B up, 2.0 KB down",
         "network: 1 refused because the gateway was at a limit",
     ]
+
+
+def test_the_sandboxes_of_a_run_are_summed_up() -> None:
+    first = Stats(allowed=1, blocked=Counter(a=1), silent=1, challenged=1, unavailable=1, bytes_up=10, active=1)
+    second = Stats(allowed=2, blocked=Counter(a=1, b=2), failed=Counter(refused=1), bytes_down=20)
+    assert sum_stats([first, second]) == Stats(
+        allowed=3,
+        blocked=Counter(a=2, b=2),
+        silent=1,
+        challenged=1,
+        unavailable=1,
+        failed=Counter(refused=1),
+        bytes_up=10,
+        bytes_down=20,
+        active=1,
+    )
+    assert first.allowed == 1
