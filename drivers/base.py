@@ -40,6 +40,8 @@ class Stdio(enum.Enum):
     "The same stream of this process."
     DEVNULL = "devnull"
     "Nowhere."
+    STDOUT = "stdout"
+    "For the error output: where the output leads, in the order in which both were written."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

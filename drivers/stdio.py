@@ -80,6 +80,8 @@ def open_streams(stdin: Stdio, stdout: Stdio, stderr: Stdio) -> StreamSet:
         for number, kind in enumerate((stdin, stdout, stderr)):
             if kind is Stdio.INHERIT:
                 streams.remote.append(number)
+            elif kind is Stdio.STDOUT:
+                streams.remote.append(streams.remote[1])
             elif kind is Stdio.DEVNULL:
                 _own(streams, os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC))
             else:

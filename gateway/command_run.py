@@ -7,7 +7,6 @@ from pathlib import Path
 
 import trio
 
-from drivers.base import Stdio
 from drivers.registry import select_driver
 from drivers.spec import NetworkSpec, SandboxSpec
 from gateway.errors import ConfigError, UsageError
@@ -16,6 +15,7 @@ from gateway.events import RunStarted
 from gateway.notices import BlockedHosts, make_notify, show_summary
 from gateway.run import conduct_run
 from gateway.sandbox_session import RunContext, SandboxPlan, SandboxSession, open_sandbox
+from gateway.standard_streams import choose_streams
 from gateway.store import RunDirectory, RunStore, hidden_directories, store_home
 from gateway.terminal import has_terminal, join_streams, join_terminal, restore_terminal, terminal_size
 from gateway.version import __version__
@@ -175,7 +175,7 @@ async def _execute(session: SandboxSession, command: tuple[str, ...]) -> int:
     if has_terminal():
         async with session.exec(command, terminal=True, terminal_size=terminal_size()) as process:
             return (await join_terminal(process)).returncode
-    stdin, stdout, stderr = (Stdio.PIPE if os.isatty(fd) else Stdio.INHERIT for fd in range(3))
+    stdin, stdout, stderr = choose_streams()
     async with session.exec(command, stdin=stdin, stdout=stdout, stderr=stderr) as process:
         return (await join_streams(process)).returncode
 

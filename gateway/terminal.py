@@ -3,7 +3,7 @@
 The command never gets the user's terminal itself: what it does to its terminal (TIOCSTI pushes input, a mode
 change outlives it) stays inside. With a terminal at both ends it gets one of its own: bytes are relayed in raw
 mode, so that Ctrl-C reaches the command as a byte. Where only some of the standard streams are terminals, those
-become pipes for the command.
+become pipes for the command, like files and devices (see `standard_streams.py`).
 
 Nothing here blocks the loop, on which the proxy and the supervision of the sandbox run: a terminal that takes no
 output (one that is far away, or stopped) keeps a thread waiting.
@@ -22,6 +22,7 @@ from typing import Any, Final
 import trio
 
 from drivers.base import ExitStatus, SandboxProcess, TerminalSize
+from gateway.standard_streams import feed_file, must_be_fed
 
 __all__ = ["has_terminal", "join_streams", "join_terminal", "restore_terminal", "terminal_size"]
 
@@ -118,7 +119,7 @@ async def _follow_size(process: SandboxProcess) -> None:
 
 async def _relay(process: SandboxProcess, nursery: trio.Nursery) -> ExitStatus:
     if process.stdin is not None:
-        nursery.start_soon(_send_keys, process.stdin)
+        nursery.start_soon(feed_file if must_be_fed() else _send_keys, process.stdin)
     outputs = [(fd, stream) for fd, stream in ((1, process.stdout), (2, process.stderr)) if stream is not None]
     with trio.CancelScope() as showing:
         nursery.start_soon(_end_output_after, process, showing)
