@@ -64,7 +64,7 @@ async def test_a_terminal_carries_both_directions_and_ends() -> None:
     assert descriptors() == before
 
 
-def test_the_error_output_may_lead_where_the_output_leads() -> None:
+async def test_the_error_output_may_lead_where_the_output_leads() -> None:
     streams = open_streams(Stdio.DEVNULL, Stdio.PIPE, Stdio.STDOUT)
     assert streams.remote[1] == streams.remote[2]
     assert streams.stderr is None
