@@ -33,13 +33,13 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 from drivers.base import Capabilities, DriverError, RunInfo
-from drivers.bubblewrap_view import INIT_INSIDE, HostFacts, Plan, plan_view, running_python
+from drivers.bubblewrap_view import HostFacts, Plan, plan_view, running_python
 from drivers.environment import DEFAULT_PATH, base_environment
 from drivers.git_guard import remove_planted, without_commondir
 from drivers.host_paths import find_homes
 from drivers.init_client import InitClient
 from drivers.init_sandbox import LISTENER_NAMES, LISTENER_PORTS, InitSandbox
-from drivers.init_session import InitSession, init_arguments, run_init
+from drivers.init_session import InitSession, init_arguments, init_bytecode, run_init
 from drivers.mounts import MountError, parse_mount
 from drivers.seccomp import seccomp_program
 from drivers.spawn import SandboxRoot, memory_file
@@ -52,6 +52,7 @@ MISSING = (
 )
 TOO_OLD = "bubblewrap 0.8.0 or newer is needed (for --disable-userns); upgrade it"
 TRIAL_TIMEOUT_S = 5.0
+INIT_INSIDE = "/run/iterion/init.pyc"
 
 NAMESPACES = (
     *("--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try", "--disable-userns"),
@@ -202,7 +203,8 @@ def _spawn(program: str, plan: Plan, info: RunInfo, ports: tuple[int, ...], cont
         for data, path in plan.files:
             fds.append(memory_file(data))
             options += ["--perms", "0644", "--file", str(fds[-1]), path]
-        options += ["--chdir", plan.workspace]
+        fds.append(memory_file(init_bytecode()))
+        options += ["--perms", "0444", "--ro-bind-data", str(fds[-1]), INIT_INSIDE, "--chdir", plan.workspace]
         if (filter_program := seccomp_program(os.uname().machine)) is not None:
             fds.append(memory_file(filter_program))
             options += ["--seccomp", str(fds[-1])]

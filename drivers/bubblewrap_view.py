@@ -24,12 +24,10 @@ from drivers.host_paths import (
     credential_below_home,
     is_within,
 )
-from drivers.init_session import INIT_PATH
 from drivers.mounts import MountError, resolve_bind
 from drivers.spec import SandboxSpec
 from drivers.view import View, is_reachable
 
-INIT_INSIDE = "/run/iterion/init.py"
 HOMELESS = "/tmp/home"
 """The home of a user who has none."""
 
@@ -138,7 +136,6 @@ def plan_view(spec: SandboxSpec, info: RunInfo, host: HostFacts, view: View) -> 
         guarded += git_directories(real)
     _hide(view, hidden)
     _show_python(view, host.python)
-    view.show(str(INIT_PATH), INIT_INSIDE)
     _mask_secrets(view)
     _mask_sockets(view, host.sockets)
     return Plan(
