@@ -40,6 +40,7 @@ from drivers.host_paths import find_homes
 from drivers.init_client import InitClient
 from drivers.init_sandbox import LISTENER_NAMES, LISTENER_PORTS, InitSandbox
 from drivers.init_session import InitSession, init_arguments, init_bytecode, run_init
+from drivers.mount_table import read_mount_table
 from drivers.mounts import MountError, parse_mount
 from drivers.seccomp import seccomp_program
 from drivers.spawn import SandboxRoot, memory_file
@@ -153,7 +154,7 @@ class BubblewrapDriver:
         """Plan and start, once more if the file system changed between the two."""
         for attempt in (1, 2):
             host = HostFacts(
-                homes=find_homes(self._environ),
+                homes=find_homes(self._environ, mounts=read_mount_table()),
                 environ=self._environ,
                 sockets=bound_sockets(),
                 python=running_python(),

@@ -24,6 +24,7 @@ from drivers.host_paths import (
     credential_below_home,
     is_within,
 )
+from drivers.mount_table import MountTable
 from drivers.mounts import MountError, resolve_bind
 from drivers.spec import SandboxSpec
 from drivers.view import View, is_reachable
@@ -119,7 +120,11 @@ def plan_view(spec: SandboxSpec, info: RunInfo, host: HostFacts, view: View) -> 
         files = ((settings.encode(errors="surrogateescape"), f"{home}/.gitconfig"),) if settings else ()
         mounts = show_claude_state(view, home) if spec.host_state == "auto" else ()
     _show_mounts(view, spec, host, workspace)
-    hidden = _outermost(os.path.realpath(path) for path in (info.scratch, *info.hidden))
+    hidden = _outermost(
+        spelling
+        for path in (info.scratch, *info.hidden)
+        for spelling in host.homes.mounts.spellings(os.path.realpath(path))
+    )
     for writable in (workspace, *(os.path.realpath(extra) for extra in info.writable)):
         if any(is_within(writable, path) for path in hidden):
             raise DriverError(f"the workspace {writable} is where runs are recorded; work in a directory of its own")
@@ -136,8 +141,8 @@ def plan_view(spec: SandboxSpec, info: RunInfo, host: HostFacts, view: View) -> 
         guarded += git_directories(real)
     _hide(view, hidden)
     _show_python(view, host.python)
-    _mask_secrets(view)
-    _mask_sockets(view, host.sockets)
+    _mask_secrets(view, host.homes.mounts)
+    _mask_sockets(view, host.sockets, host.homes.mounts)
     return Plan(
         options=tuple(view.finish()),
         files=files,
@@ -291,23 +296,24 @@ def _show_python(view: View, python: str) -> None:
             view.show(path)
 
 
-def _mask_secrets(view: View) -> None:
+def _mask_secrets(view: View, mounts: MountTable) -> None:
     keys = glob.glob(f"{SSH_HOST_KEYS}/ssh_host_*_key")
     for path in {os.path.realpath(secret) for secret in (*SYSTEM_SECRETS, *keys)}:
-        _mask_everywhere(view, path)
+        _mask_everywhere(view, path, mounts)
 
 
-def _mask_sockets(view: View, sockets: tuple[str, ...]) -> None:
+def _mask_sockets(view: View, sockets: tuple[str, ...], mounts: MountTable) -> None:
     for path in sockets:
         try:
             is_socket = stat.S_ISSOCK(os.lstat(path).st_mode)
         except OSError:
             continue  # of another mount namespace, or gone
         if is_socket:
-            _mask_everywhere(view, path)
+            _mask_everywhere(view, path, mounts)
 
 
-def _mask_everywhere(view: View, path: str) -> None:
-    for place in view.places_of(path):
-        if is_reachable(path):
-            view.mask(place, directory=os.path.isdir(path))
+def _mask_everywhere(view: View, path: str, mounts: MountTable) -> None:
+    for spelling in mounts.spellings(path):
+        for place in view.places_of(spelling):
+            if is_reachable(spelling):
+                view.mask(place, directory=os.path.isdir(spelling))

@@ -7,8 +7,10 @@ import os
 import posixpath
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+
+from drivers.mount_table import MountTable
 
 ENGINE_SOCKETS = (
     "/run/docker.sock",
@@ -113,7 +115,9 @@ class HostHomes:
     own: str | None
     "The one of the user who runs us, if there is one that could hold anything."
     others: tuple[str, ...]
-    "Of other people, those outside /home and /root too."
+    "Of other people, those outside /home and /root too; and every home under the other paths that mounts give it."
+    mounts: MountTable = field(default=MountTable(), repr=False)
+    "Under which other paths anything is found."
 
     @property
     def every(self) -> tuple[str, ...]:
@@ -121,7 +125,12 @@ class HostHomes:
         return (*((self.own,) if self.own else ()), *self.others)
 
 
-def find_homes(environ: Mapping[str, str], passwd: str = "/etc/passwd", home_root: str = "/home") -> HostHomes:
+def find_homes(
+    environ: Mapping[str, str],
+    passwd: str = "/etc/passwd",
+    home_root: str = "/home",
+    mounts: MountTable | None = None,
+) -> HostHomes:
     """Find the homes: HOME, the people in the user database's file, and what lies in /home.
 
     The file is read as it is: asking a directory service for every person could take minutes.
@@ -140,7 +149,10 @@ def find_homes(environ: Mapping[str, str], passwd: str = "/etc/passwd", home_roo
     mine = os.path.realpath(own) if own.startswith("/") else None
     if mine in SYSTEM_DIRECTORIES and mine != "/root":
         mine = None  # daemons and containers have `/`; that is nobody's home
-    return HostHomes(own=mine, others=tuple(sorted(real - {mine, *SYSTEM_DIRECTORIES} | ({"/root"} - {mine}))))
+    mounts = mounts or MountTable()
+    real = {spelling for path in (*real, *((mine,) if mine else ())) for spelling in mounts.spellings(path)}
+    others = real - {mine, *SYSTEM_DIRECTORIES} | ({"/root"} - {mine})
+    return HostHomes(own=mine, others=tuple(sorted(others)), mounts=mounts)
 
 
 def _passwd_homes(passwd: str) -> Iterator[tuple[int, str]]:
@@ -171,7 +183,7 @@ def credential_below_home(path: str, homes: HostHomes) -> str | None:
 def refusal(path: str, homes: HostHomes) -> str | None:
     """Why a mount may not show `path` (a real path); None if it may."""
     for refused in REFUSED_SOURCES:
-        for spelling in (refused, os.path.realpath(refused)):
+        for spelling in (refused, *homes.mounts.spellings(os.path.realpath(refused))):
             if is_within(path, spelling):
                 return f"{refused} is never visible in a sandbox"
             if is_within(spelling, path):
