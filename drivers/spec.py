@@ -131,8 +131,15 @@ class NetworkSpec:
             for name, hosts in (("inspect_hosts", self.inspect_hosts), ("exclude_hosts", self.exclude_hosts)):
                 if hosts:
                     yield f"network.{name}: has no effect with `tls: {self.tls}`; write `tls: inspect` or leave it out"
+        seen: dict[str, str] = {}
         for name, addresses in self.hosts.items():
             yield from static_host_problems(name, addresses)
+            first = seen.setdefault(_canonical(name), name)
+            if first != name:
+                yield (
+                    f"network.hosts.{printable(name, quote=False)}: the same host as {printable(first)}; "
+                    "write all its addresses in one entry"
+                )
 
     def _rule_problems(self) -> Iterator[str]:
         if self.mode == "open" and any(rule.text.startswith("!") for rule in self.rules):
@@ -144,6 +151,13 @@ class NetworkSpec:
             build_policy(Mode.ALLOWLIST, preset=self.preset, rules=self.rules)
         except PolicyError as error:
             yield from (f"network.rules: {problem}" for problem in error.problems)
+
+
+def _canonical(name: str) -> str:
+    try:
+        return str(parse_host(name))
+    except InvalidHost:
+        return name
 
 
 def static_host_problems(name: str, addresses: tuple[str, ...]) -> Iterator[str]:

@@ -9,9 +9,11 @@ spellings of one host can never get two answers. What the parser promises:
 * idempotence: `parse_host(str(host)) == host`.
 """
 
+import importlib
 import re
 from dataclasses import dataclass
 from ipaddress import AddressValueError, IPv4Address, IPv6Address
+from types import ModuleType
 from typing import Final
 
 IPAddress = IPv4Address | IPv6Address
@@ -212,10 +214,20 @@ def _parse_ipv6(text: str) -> IPv6Address:
         raise InvalidHost(text, "not an IPv6 address") from error
 
 
+def _idna(text: str) -> ModuleType:
+    """Load the IDNA tables at first use: that costs more than parsing thousands of ASCII names.
+
+    They may come too late, when no file descriptor is left to read them with: then `text` is refused, not passed on.
+    """
+    try:
+        return importlib.import_module("idna")
+    except (ImportError, OSError) as error:
+        raise InvalidHost(text, "the IDNA tables cannot be loaded now") from error
+
+
 def _map_unicode(text: str) -> str:
     """Map a name with non-ASCII characters to A-labels (UTS 46 section 4, non-transitional processing)."""
-    import idna  # here, not above: loading its tables costs more than parsing thousands of ASCII names
-
+    idna = _idna(text)
     try:
         mapped = idna.uts46_remap(text, std3_rules=False, transitional=False)
         # Label by label, because idna.encode would refuse the underscore of an ASCII label next to a Unicode one.
@@ -226,8 +238,7 @@ def _map_unicode(text: str) -> str:
 
 def _check_a_label(text: str, label: str) -> None:
     """Refuse an A-label that is not the one spelling of a valid U-label (RFC 5891 section 4.4)."""
-    import idna  # here, not above: see _map_unicode
-
+    idna = _idna(text)
     try:
         valid = idna.alabel(idna.ulabel(label)) == label.encode("ascii")
     except (UnicodeError, ValueError):

@@ -128,6 +128,10 @@ def test_H49_nothing_starts_like_an_option(field: str) -> None:
         ({"mode": "allowlist", "hosts": {"a.com": ("b.com",)}}, ("network.hosts.a.com", "`b.com` is a name")),
         ({"mode": "allowlist", "hosts": {"a.com": ("127.1",)}}, ("network.hosts.a.com", "127.1")),
         ({"mode": "allowlist", "hosts": {"1.2.3.4": ("1.2.3.4",)}}, ("network.hosts", "is an address")),
+        (
+            {"mode": "allowlist", "hosts": {"a.com": ("1.2.3.4",), "A.com": ("1.2.3.5",)}},
+            ("network.hosts.A.com", "the same host as `a.com`"),
+        ),
         ({"mode": "allowlist", "hosts": {"a b": ("1.2.3.4",)}}, ("network.hosts", "not a host name")),
     ],
 )

@@ -1,5 +1,6 @@
 """Text to host: what is accepted, in which spelling, and what is refused."""
 
+import sys
 from ipaddress import ip_address
 
 import pytest
@@ -265,3 +266,10 @@ def test_every_text_is_a_canonical_host_or_refused(text: str) -> None:
 def test_every_text_is_a_canonical_authority_or_refused(host: str, port: str) -> None:
     check_authority(f"{host}:{port}")
     check_authority(f"[{host}]:{port}")
+
+
+@pytest.mark.parametrize("name", ["bücher.example", "xn--bcher-kva.example"])
+def test_H65_tables_that_cannot_be_loaded_refuse_the_host(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "idna", None)
+    with pytest.raises(InvalidHost, match="the IDNA tables cannot be loaded now"):
+        parse_host(name)
