@@ -2,9 +2,9 @@
 
 It runs alone, by path, as `python -I -S sandbox_init.py OPTIONS` or as its bytecode, on any Python from 3.10, before
 and beside code that nobody trusts, and its start is on the critical path of every run. So: the standard library only,
-and of that only what is written in C. `socket`, `json`, `signal`, `re` and `ctypes` would each add 5 to 10 ms for conveniences
-that forty lines do without; that is why `_socket`, `_signal` and `_ctypes` are imported here by their inner names.
-It is one file, and a long one, because one file is what travels into a sandbox.
+and of that only what is written in C. `socket`, `json`, `signal`, `re` and `ctypes` would each add 5 to 10 ms for
+conveniences that forty lines do without; that is why `_socket`, `_signal` and `_ctypes` are imported here by their
+inner names. It is one file, and a long one, because one file is what travels into a sandbox.
 
 Theory of operation
 -------------------
