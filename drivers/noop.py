@@ -101,6 +101,8 @@ class _LazyInit:
     async def _hold(self, task_status: trio.TaskStatus[InitSession]) -> None:
         async with run_init(_spawn) as session:
             task_status.started(session)
+            # If `start` was cancelled just now, it waits for us to end, and the shield would make that wait endless.
+            await trio.lowlevel.checkpoint_if_cancelled()
             with self.holding:
                 await trio.sleep_forever()
 

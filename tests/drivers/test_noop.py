@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+import trio
 
 from drivers.noop import NoopDriver
 from drivers.spec import BuildSpec, SandboxSpec
@@ -30,6 +31,13 @@ async def test_nothing_is_started_before_the_first_command(tmp_path: Path) -> No
         assert len(processes_with("sandbox_init.py")) == before
         await run(sandbox, ["true"])
         assert len(processes_with("sandbox_init.py")) > before
+
+
+async def test_the_first_command_may_be_cancelled_at_any_moment(tmp_path: Path) -> None:
+    for milliseconds in range(40):
+        with trio.fail_after(10), trio.move_on_after(milliseconds / 1000):
+            async with NoopDriver({"PATH": PATH}).start(SandboxSpec(), run_info(tmp_path)) as sandbox:
+                await run(sandbox, ["sleep", "1000"])
 
 
 async def test_commands_see_the_host(tmp_path: Path) -> None:
