@@ -1,5 +1,6 @@
 """One run from its first event to its last: the nursery that owns it, its signals and its outcome."""
 
+import gc
 import sys
 import traceback
 from collections.abc import Awaitable, Callable
@@ -17,6 +18,8 @@ from gateway.store import RunDirectory, RunStatus, StoreError
 
 __all__ = ["conduct_run"]
 
+OBJECTS_BETWEEN_COLLECTIONS: Final = 50_000
+"Of the youngest generation; Python's 700 would collect hundreds of times in what is still to be imported."
 INTERNAL_ERROR: Final = "internal error: this is a fault of iterion itself"
 
 
@@ -48,6 +51,7 @@ async def conduct_run(
     A stop signal cancels ``body``, which has the time it needs to clean up; a second one ends the process at
     once, and the kernel ends the sandbox with it. Cancellation of this function is recorded like a signal.
     """
+    _start_collecting()
     try:
         log = EventLog(directory.events, directory.run_id)
     except OSError as error:
@@ -96,6 +100,14 @@ async def conduct_run(
     finally:
         log.close()
     return code
+
+
+def _start_collecting() -> None:
+    """Let Python look for garbage, if the program was started without, but not in what the start has made."""
+    if not gc.isenabled():
+        gc.freeze()
+        gc.set_threshold(OBJECTS_BETWEEN_COLLECTIONS)
+        gc.enable()
 
 
 class _Ending:

@@ -14,9 +14,6 @@ __all__ = ["cli", "main"]
 
 PROGRAM: Final = "iterion"
 
-OBJECTS_BETWEEN_COLLECTIONS: Final = 50_000
-"""Of the youngest generation. With Python's 700 a start spends a twelfth of its time looking for garbage in imports."""
-
 COMMANDS: Final = {
     "policy": ("gateway.cli.policy", "policy", "Check what a policy decides."),
     "run": ("gateway.cli.run", "run", "Run a workflow in its sandbox."),
@@ -59,7 +56,7 @@ def main() -> NoReturn:
     The process ends without taking the interpreter apart, which would cost a tenth of a short run. By then every
     file, process and thread of a command has been ended by the command itself.
     """
-    gc.set_threshold(OBJECTS_BETWEEN_COLLECTIONS)
+    gc.disable()  # a start would spend a tenth of its time looking for garbage in imports; `conduct_run` enables it
     _open_standard_streams()
     code = _run()
     try:
