@@ -26,6 +26,7 @@ from drivers.host_paths import (
 )
 from drivers.mount_table import MountTable
 from drivers.mounts import MountError, resolve_bind
+from drivers.private_files import SEARCHED, private_files
 from drivers.spec import SandboxSpec
 from drivers.view import View, is_reachable
 
@@ -189,6 +190,8 @@ def _show_system(view: View, info: RunInfo) -> None:
             view.plain("--symlink", os.readlink(f"/{name}"), f"/{name}")
         elif is_directory:
             view.show(f"/{name}")
+    if os.geteuid() == 0:
+        _hide_private_files(view)
     view.private("/proc")
     view.options[-4:] = ["--proc", "/proc"]
     # The kernel's settings ask for the user id of the host's root, not for a capability. bubblewrap does not see that
@@ -210,6 +213,16 @@ def _show_system(view: View, info: RunInfo) -> None:
     resolver = os.path.realpath("/etc/resolv.conf")
     if info.network == "host" and not view.is_visible(resolver) and os.path.isfile(resolver):
         view.show(resolver)
+
+
+def _hide_private_files(view: View) -> None:
+    """Hide what only root may read, before anything that was asked for is shown on top of it."""
+    for tree, depth in SEARCHED:
+        for found in private_files(tree, depth):
+            if found.is_directory:
+                view.private(found.path, sealed=True)  # the workspace may lie below it, and needs a mount point there
+            else:
+                view.mask(found.path, directory=False)
 
 
 def _guarded_proc() -> list[str]:

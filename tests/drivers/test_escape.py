@@ -1,6 +1,7 @@
 """Ways out of a bubblewrap sandbox that were seen to work elsewhere, or here, each tried for real."""
 
 import os
+import shutil
 import socket
 import stat
 from collections.abc import AsyncIterator
@@ -137,3 +138,28 @@ async def test_system_calls_that_reach_past_the_namespaces(sandbox: Sandbox) -> 
     }
     said = (await python(sandbox, CALL.format(calls=[call for call, _ in calls.values()]))).split()
     assert dict(zip(calls, said, strict=True)) == {name: expected for name, (_, expected) in calls.items()}
+
+
+def write_privately(path: Path) -> None:
+    if path.parent.name != "etc":
+        path.parent.chmod(0o700)
+    path.write_text("SECRET")
+    path.chmod(0o600)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root owns files of the system")
+async def test_what_only_root_may_read_is_hidden(driver: BubblewrapDriver, tmp_path: Path) -> None:
+    place = Path("/var/lib/iterion-test-private")
+    workspace = place / "workspace"
+    secrets = (Path("/etc/iterion-test-token"), place / "key")
+    try:
+        workspace.mkdir(parents=True)
+        for secret in secrets:
+            write_privately(secret)
+        async with driver.start(SandboxSpec(), run_info(tmp_path, workspace=workspace)) as sandbox:
+            done = await run(sandbox, f"cat {secrets[0]} {secrets[1]}; echo x >{workspace}/file")
+        assert done.out == ""
+        assert (workspace / "file").read_text() == "x\n", "a workspace below something private is shown all the same"
+    finally:
+        shutil.rmtree(place)
+        secrets[0].unlink(missing_ok=True)
