@@ -5,7 +5,8 @@ every message is bounded, has one of five shapes, and anything else is a `Protoc
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from drivers.base import ExitStatus, ProbeTarget
 
@@ -19,44 +20,38 @@ class ProtocolError(Exception):
     """The other side sent something that init never sends."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ready:
+class Ready(msgspec.Struct, frozen=True, kw_only=True):
     """Init runs; its listeners came along."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fatal:
+class Fatal(msgspec.Struct, frozen=True, kw_only=True):
     """Init cannot run."""
 
     detail: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Exited:
+class Exited(msgspec.Struct, frozen=True, kw_only=True):
     """A command ended."""
 
     identity: int
     status: ExitStatus
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Killed:
+class Killed(msgspec.Struct, frozen=True, kw_only=True):
     """A command's process tree was killed, but for `remaining` processes that would not die."""
 
     identity: int
     remaining: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wrote:
+class Wrote(msgspec.Struct, frozen=True, kw_only=True):
     """A file was written, if there is no error."""
 
     identity: int
     error: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Probed:
+class Probed(msgspec.Struct, frozen=True, kw_only=True):
     """One probe has its result."""
 
     identity: int
