@@ -74,6 +74,7 @@ class EventLog:
         self._second_text = ""
         self._backlog: deque[bytes] = deque()
         self._behind = False
+        self._ending = False
         self._behind_since = 0.0
         self._late_lines = 0
         self._sync_wanted = False
@@ -101,6 +102,13 @@ class EventLog:
         if event.security:
             self._sync_wanted = True
             self._wake.set()
+
+    def emit_last(self, event: Event) -> None:
+        """Record the run's last event: nothing follows it, not even that the disk was slow. Only ``close`` is left."""
+        if self._behind and self._drain():
+            self._become_current()
+        self._ending = True
+        self._append(event, None)
 
     async def settled(self, timeout_s: float) -> bool:
         """Wait until every emitted line is written; True when it is.
@@ -142,7 +150,7 @@ class EventLog:
         if not self._drain():
             for line in self._backlog:
                 sys.stderr.write(f"iterion: event not written to {self.path}: {line.decode(errors='replace')}")
-        elif self._behind:
+        elif self._behind and not self._ending:
             self._become_current()
         self._fsync()
         os.close(self._fd)
@@ -179,7 +187,7 @@ class EventLog:
             return
         if written < len(data):
             self._fall_behind(data[written:], "the write was cut short (is the disk full?)")
-        elif (elapsed := time.perf_counter() - began) > self.slow_write_s:
+        elif not self._ending and (elapsed := time.perf_counter() - began) > self.slow_write_s:
             self._fall_behind(b"", f"one write took {elapsed:.2f} s")
 
     def _fall_behind(self, rest: bytes, error: str) -> None:
@@ -190,7 +198,8 @@ class EventLog:
             self._backlog.append(rest)
         self._caught_up = trio.Event()
         self._wake.set()
-        self._append(AuditStalled(error=error), None)
+        if not self._ending:
+            self._append(AuditStalled(error=error), None)
 
     def _drain(self) -> bool:
         """Write queued lines in order; False when the file still refuses. One caller at a time."""

@@ -136,7 +136,7 @@ class _Ending:
     def _write(self, event: record.Event, status: RunStatus, code: int, error: str | None = None) -> None:
         if not self._written:
             self._written = True
-            self._log.emit(event)
+            self._log.emit_last(event)
             self._directory.finish(status, exit_code=code, error=error)
 
 

@@ -250,3 +250,26 @@ def test_a_name_that_is_not_utf_8_does_not_stop_the_record(tmp_path: Path) -> No
     assert (first["seq"], first["data"]["findings"], first["node_id"]) == (1, ["pol\\udcffcy.yaml:3: x"], "n\\udc80")
     assert (first["type"], first["data"]["rules"]) == ("policy_findings", 1)
     assert second["data"] == {"kind": "tool", "iteration": 1}
+
+
+@pytest.mark.parametrize("trouble", ["slow", "full", "short", "behind", "none"])
+def test_nothing_follows_the_last_event(tmp_path: Path, trouble: str) -> None:
+    file = FaultyFile()
+    log = EventLog(tmp_path / "events.jsonl", "r1", write=file.write, slow_write_s=0.01)
+    log.emit(node(1))
+    if trouble == "behind":
+        file.full = True
+        log.emit(node(2))
+        file.full = False
+    file.slow_s = 0.02 if trouble == "slow" else 0.0
+    file.full = trouble == "full"
+    file.most_bytes = 10 if trouble == "short" else None
+    log.emit_last(RunCancelled(reason="SIGINT", duration_ms=1))
+    file.full, file.most_bytes = False, None
+    log.close()
+    events = read_events(log.path)
+    assert sequence(events) == list(range(1, len(events) + 1))
+    types = [event["type"] for event in events]
+    assert types[0] == "node_started"
+    assert types[-1] == "run_cancelled"
+    assert types[1:-1] == (["node_started", "audit_stalled", "audit_recovered"] if trouble == "behind" else [])
