@@ -28,7 +28,7 @@ Orphans and daemons climb to the nearest subreaper above them, so the processes 
 descendants of its keeper, whatever they do with sessions and process groups. The keeper reports how the command
 ended, and goes when its last descendant went; a background child of a command that ended by itself thus stays until
 the sandbox ends. A command may kill its keeper (they have the same user): then its processes become direct children
-of init, where nothing but keepers has any business, and init kills them.
+of init, where nothing but keepers has any business, and init kills them. A keeper that was stopped is told to go on.
 
 Init and keepers are not dumpable, so that the same user cannot trace them or reach the control socket through
 /proc. As PID 1, init cannot be killed from inside. It ends when the control socket ends, and the kernel then kills
@@ -64,6 +64,8 @@ KILL_PASSES = 1000
 KILL_WAIT_S = 5.0
 "How long killed processes may take to vanish (one in uninterruptible sleep does not)."
 POLL_S = 0.001
+STOPPED_POLL_MS = 100
+"How long a new keeper may be silent before it is told to go on."
 QUIET_PASSES = 2
 "How many looks in a row must find no new process."
 
@@ -74,7 +76,7 @@ KEYCTL_JOIN_SESSION_KEYRING = 1
 KEYCTL_NUMBERS = {"x86_64": 250, "aarch64": 219, "riscv64": 219, "loongarch64": 219, "ppc64le": 271, "s390x": 280}
 TIOCSCTTY = 0x540E
 
-SIGKILL, SIGTERM, SIGSTOP, SIGCHLD = 9, 15, 19, 17
+SIGKILL, SIGTERM, SIGSTOP, SIGCHLD, SIGCONT = 9, 15, 19, 17, 18
 
 
 def libc_call(name: str, *arguments: "int | None") -> int:
@@ -215,11 +217,11 @@ def has_no_children() -> bool:
 
 
 def reap_children() -> "list[tuple[int, int]]":
-    """Collect every child that ended: (pid, wait status)."""
+    """Collect every child that ended or was stopped: (pid, wait status)."""
     ended = []
     while True:
         try:
-            pid, status = os.waitpid(-1, os.WNOHANG)
+            pid, status = os.waitpid(-1, os.WNOHANG | os.WUNTRACED)
         except ChildProcessError:
             break
         if pid == 0:
@@ -461,6 +463,10 @@ class Init:
             finally:
                 os._exit(1)
         os.close(report)
+        poller = select.poll()
+        poller.register(receiver, select.POLLIN)
+        while not poller.poll(STOPPED_POLL_MS):
+            send_signal(keeper, SIGCONT)  # another command may have stopped it, and all would wait here for ever
         main = os.read(receiver, 32)  # nothing, if the keeper could not fork: then its end is the report
         os.close(receiver)
         self.keepers[keeper] = identity
@@ -493,6 +499,10 @@ class Init:
         """Collect ended children, and kill what escaped from its keeper."""
         escaped = False
         for pid, status in reap_children():
+            if os.WIFSTOPPED(status):
+                if pid in self.keepers or pid in self.helpers:
+                    send_signal(pid, SIGCONT)  # a command did it, so that nobody would hear of its end
+                continue
             identity = self.keepers.pop(pid, None)
             self.helpers.discard(pid)
             if identity is not None:

@@ -163,3 +163,8 @@ async def test_what_only_root_may_read_is_hidden(driver: BubblewrapDriver, tmp_p
     finally:
         shutil.rmtree(place)
         secrets[0].unlink(missing_ok=True)
+
+
+async def test_a_command_cannot_stop_the_process_that_reports_its_end(sandbox: Sandbox) -> None:
+    done = await run(sandbox, "kill -STOP $PPID; sleep 0.1; kill -STOP $PPID; exit 3", timeout_s=5)
+    assert done.status.returncode == 3
