@@ -16,6 +16,7 @@ from drivers.base import DriverError, RunInfo
 from drivers.git_guard import git_directories, guard_git
 from drivers.home_view import plain_git_settings, show_claude_state, show_home
 from drivers.host_paths import (
+    NOT_WRITABLE,
     SSH_HOST_KEYS,
     SYSTEM_DIRECTORIES,
     SYSTEM_SECRETS,
@@ -164,9 +165,10 @@ def checked_workspace(path: str, homes: HostHomes) -> str:
     real = os.path.realpath(path)
     if not os.path.isdir(real):
         raise DriverError(f"the workspace {path} is not a directory; create it")
-    in_system = real in SYSTEM_DIRECTORIES or any(is_within(real, tree) for tree in SYSTEM_TREES)
-    if in_system and not real.startswith("/dev/shm/"):
-        raise DriverError(f"the workspace {path} is a directory of the system; {cure}")
+    for spelling in homes.mounts.spellings(real):
+        in_system = spelling in SYSTEM_DIRECTORIES or any(is_within(spelling, tree) for tree in NOT_WRITABLE)
+        if in_system and not spelling.startswith("/dev/shm/"):
+            raise DriverError(f"the workspace {path} is a directory of the system; {cure}")
     for home in homes.every:
         if is_within(home, real):
             raise DriverError(f"the workspace {path} is or contains the home directory {home}; {cure}")

@@ -102,6 +102,14 @@ SYSTEM_DIRECTORIES = (
 SYSTEM_TREES = ("/bin", "/boot", "/dev", "/etc", "/lib", "/lib64", "/proc", "/sbin", "/sys", "/usr/bin", "/usr/lib")
 """Trees in which there are no projects either."""
 
+NOT_WRITABLE = (
+    *SYSTEM_TREES,
+    *("/lib32", "/libx32", "/run", "/usr/include", "/usr/lib32", "/usr/lib64", "/usr/libexec", "/usr/libx32"),
+    *("/usr/local/bin", "/usr/local/etc", "/usr/local/lib", "/usr/local/sbin", "/usr/local/share", "/usr/sbin"),
+    *("/usr/share", *ENGINE_SOCKETS, *SYSTEM_SECRETS),
+)
+"""Trees that no sandbox may write to: programs of the host load what is in them, or run it (a crontab, a unit)."""
+
 
 def is_within(path: str, ancestor: str) -> bool:
     """Whether `path` is `ancestor` or below it; both canonical."""

@@ -329,7 +329,11 @@ async def test_H48_mounts_that_are_refused(driver: BubblewrapDriver, tmp_path: P
 
 
 @pytest.mark.parametrize(
-    "place", ["/", "/usr", "/etc/x", "/tmp", "home", "home/..", "home/.ssh", "home/project/../.aws"]
+    "place",
+    [
+        *("/", "/usr", "/etc/x", "/tmp", "/run/lock", "/usr/local/lib/python3", "/usr/local/sbin", "/var/spool/cron"),
+        *("home", "home/..", "home/.ssh", "home/project/../.aws"),
+    ],
 )
 async def test_workspaces_that_are_refused(driver: BubblewrapDriver, tmp_path: Path, place: str) -> None:
     info = run_info(tmp_path, workspace=Path(place) if place in ("/", "/usr", "/tmp") else None)
