@@ -19,6 +19,7 @@ from gateway.standard_streams import choose_streams
 from gateway.store import RunDirectory, RunStore, hidden_directories, store_home
 from gateway.terminal import has_terminal, join_streams, join_terminal, restore_terminal, terminal_size
 from gateway.version import __version__
+from gateway.workspace import working_directory
 from policy.rules import RuleSource, RuleText
 
 __all__ = ["CommandRequest", "reap_runs", "run_in_sandbox"]
@@ -58,7 +59,7 @@ def run_in_sandbox(request: CommandRequest) -> int:
     spec = build_spec(request)
     driver = select_driver(request.driver_name, environ=os.environ)
     driver.check(spec)
-    workspace = Path.cwd()
+    workspace = working_directory()
     store = RunStore(store_home(request.store_dir, os.environ))
     store.reap_stale_runs()
     mode, source = spec.mode, "cli: iterion sandbox run"

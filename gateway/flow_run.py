@@ -36,6 +36,7 @@ from gateway.workflow.resolution import (
     resolve_node,
 )
 from gateway.workflow.variables import expand_variables, parse_assignments, resolve_variables
+from gateway.workspace import working_directory
 from gateway.worktree import Worktree, create_worktree, finish_worktree, in_git_repository
 
 __all__ = ["FlowRequest", "run_flow"]
@@ -91,7 +92,7 @@ def run_flow(request: FlowRequest) -> int:
         FlowError, UsageError, ConfigError, PolicyError, SpecError, DriverError, StoreError: before anything was
         started.
     """
-    workspace = Path.cwd()
+    workspace = working_directory()
     notify = make_notify(quiet=request.quiet)
     plan = _plan(request, workspace)
     for line in plan.notices:
