@@ -4,6 +4,7 @@ Names without a dot are a person's own files and projects, and show. Names with 
 them hold credentials nobody has a list of; so they are absent, but for the toolchains below.
 """
 
+import glob
 import os
 import re
 import stat
@@ -23,9 +24,15 @@ TOOLCHAIN_DIRECTORIES = (
 
 TOOLCHAIN_SECRETS = (
     *(".cargo/credentials", ".cargo/credentials.toml", ".local/share/uv/credentials", ".npm-global/etc/npmrc"),
-    *(".bun/install/global/bunfig.toml", ".asdf/.env", ".rvm/user"),
+    *(".bun/install/global/bunfig.toml", ".asdf/.env", ".rvm/user", ".n/etc/npmrc", ".nvm/versions/node/*/etc/npmrc"),
+    *(".nodenv/versions/*/etc/npmrc", ".volta/tools/image/*/*/etc/npmrc", ".asdf/installs/nodejs/*/etc/npmrc"),
+    *(".local/share/fnm/node-versions/*/installation/etc/npmrc", ".local/share/mise/installs/node/*/etc/npmrc"),
+    *(".pyenv/versions/*/pip.conf", ".pyenv/versions/*/envs/*/pip.conf", ".asdf/installs/python/*/pip.conf"),
+    *(".local/share/mise/installs/python/*/pip.conf", ".local/share/uv/python/*/pip.conf"),
+    *(".local/share/virtualenvs/*/pip.conf", ".local/pipx/venvs/*/pip.conf", ".local/share/pipx/venvs/*/pip.conf"),
 )
-"""What is hidden again inside the toolchains."""
+"""What is hidden again inside the toolchains (`*` is any one name): the settings of one installation, where
+`npm config --global` and pip put the tokens of registries."""
 
 CARGO_SETTINGS = (".cargo/config", ".cargo/config.toml")
 """Builds need them, but a registry's token may be in them: hidden only then."""
@@ -66,7 +73,8 @@ def show_home(view: View, home: str) -> None:
     for name in TOOLCHAIN_DIRECTORIES:
         _show_entry(view, f"{home}/{name}")
     for name in TOOLCHAIN_SECRETS:
-        _mask_entry(view, f"{home}/{name}")
+        for path in glob.glob(f"{glob.escape(home)}/{name}"):
+            _mask_entry(view, path)
     for name in CARGO_SETTINGS:
         if _mentions_token(f"{home}/{name}"):
             _mask_entry(view, f"{home}/{name}")
