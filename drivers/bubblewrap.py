@@ -35,7 +35,7 @@ from pathlib import Path
 from drivers.base import Capabilities, DriverError, RunInfo
 from drivers.bubblewrap_view import HostFacts, Plan, plan_view, running_python
 from drivers.environment import DEFAULT_PATH, base_environment
-from drivers.git_guard import remove_planted, without_commondir
+from drivers.git_guard import remember, remove_planted, without_commondir
 from drivers.host_paths import find_homes
 from drivers.init_client import InitClient
 from drivers.init_sandbox import LISTENER_NAMES, LISTENER_PORTS, InitSandbox
@@ -143,6 +143,7 @@ class BubblewrapDriver:
             async with AsyncExitStack() as stack:
                 plan, session = await self._start(stack, program, spec, info, folder)
                 planted = without_commondir(list(plan.git_directories))
+                remember(planted, folder)
                 yield self._assemble(plan, session, spec, info)
         finally:
             remove_planted(planted)

@@ -9,8 +9,10 @@ What mounts cannot prevent: a sandbox may create a *new* repository somewhere in
 """
 
 import os
+import shutil
 import stat
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from drivers.base import DriverError
@@ -19,6 +21,7 @@ from drivers.view import View
 READ_ONLY_FILES = ("config", "config.worktree", "commondir", "gitdir")
 """Files of a git directory that say where configuration comes from, or are it."""
 
+NOTE = "git-directories"
 MAX_DEPTH = 6
 MAX_GIT_DIRECTORIES = 500
 
@@ -111,6 +114,20 @@ def _nested(source: str) -> Iterator[str]:
             queue.append((f"{path}/modules", depth + 1))
 
 
+def without_commondir(directories: list[str]) -> list[str]:
+    """Those git directories, and those in them, without a `commondir`: main repositories and submodules have none."""
+    every = [inner for directory in directories for inner in (directory, *_nested(directory))]
+    return [path for path in every if is_git_directory(path) and kind_of(f"{path}/commondir") == "absent"]
+
+
+def remember(directories: list[str], folder: str) -> None:
+    """Note git directories without a `commondir` in a folder that the sandbox cannot see; for `remove_planted_since`.
+
+    :raises OSError: the note cannot be written.
+    """
+    Path(folder, NOTE).write_bytes(b"\0".join(os.fsencode(directory) for directory in directories))
+
+
 def remove_planted(directories: list[str]) -> None:
     """After the sandbox's end, remove what would redirect git: a `commondir` in a directory that had none.
 
@@ -118,9 +135,16 @@ def remove_planted(directories: list[str]) -> None:
     a directory that git itself must write to.
     """
     for directory in directories:
-        Path(directory, "commondir").unlink(missing_ok=True)
+        path = f"{directory}/commondir"
+        if kind_of(path) == "directory":
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            with suppress(OSError):
+                os.unlink(path)
 
 
-def without_commondir(directories: list[str]) -> list[str]:
-    """Those git directories that have no `commondir`, as those of main repositories do not."""
-    return [directory for directory in directories if kind_of(f"{directory}/commondir") == "absent"]
+def remove_planted_since(scratch: Path) -> None:
+    """Do the same for sandboxes whose gateway was killed, from the notes that it left in its scratch directory."""
+    for note in scratch.glob(f"*/{NOTE}"):
+        with suppress(OSError):
+            remove_planted([os.fsdecode(name) for name in note.read_bytes().split(b"\0") if name])

@@ -346,6 +346,9 @@ def reap_run(path: Path, *, read: Callable[[Path], RunRecord] = read_record) -> 
         if not _is_candidate(record):
             return None
         record = msgspec.structs.replace(record, status=RunStatus.INTERRUPTED, finished_at=utc_now())
+        from drivers.git_guard import remove_planted_since  # only here: starting must be quick
+
+        remove_planted_since(path / "scratch")
         clean = remove_tree(path / "scratch")
         _write_record(path, record)
         return ReapedRun(record=record, path=path, clean=clean)

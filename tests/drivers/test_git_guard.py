@@ -5,7 +5,14 @@ from pathlib import Path
 import pytest
 
 from drivers.base import DriverError
-from drivers.git_guard import guard_git, kind_of, remove_planted, without_commondir
+from drivers.git_guard import (
+    guard_git,
+    kind_of,
+    remember,
+    remove_planted,
+    remove_planted_since,
+    without_commondir,
+)
 from drivers.view import View
 
 
@@ -96,3 +103,29 @@ def test_what_was_planted_is_removed(tmp_path: Path) -> None:
     remove_planted(candidates)
     assert not (main / "commondir").exists()
     assert (tree / "commondir").exists()
+
+
+def test_a_submodule_is_cleaned_like_its_repository(tmp_path: Path) -> None:
+    main = make_git_directory(tmp_path / ".git")
+    module = make_git_directory(main / "modules" / "library")
+    assert without_commondir([str(main)]) == [str(main), str(module)]
+
+
+def test_whatever_was_planted_is_removed(tmp_path: Path) -> None:
+    places = [make_git_directory(tmp_path / name) for name in ("file", "link", "directory", "nothing")]
+    (places[0] / "commondir").write_text("/evil")
+    (places[1] / "commondir").symlink_to("/evil")
+    (places[2] / "commondir" / "deep").mkdir(parents=True)
+    remove_planted([str(place) for place in places])
+    assert {kind_of(f"{place}/commondir") for place in places} == {"absent"}
+
+
+def test_a_note_outlives_the_gateway(tmp_path: Path) -> None:
+    main = make_git_directory(tmp_path / "a\nb")
+    folder = tmp_path / "scratch" / "bubblewrap-x"
+    folder.mkdir(parents=True)
+    remember([str(main)], str(folder))
+    (main / "commondir").write_text("/evil")
+    remove_planted_since(tmp_path / "scratch")
+    assert kind_of(f"{main}/commondir") == "absent"
+    remove_planted_since(tmp_path / "absent")
