@@ -94,11 +94,24 @@ def store_home(store_dir: Path | None, environ: Mapping[str, str]) -> Path:
 
 
 def hidden_directories(directory: "RunDirectory") -> tuple[Path, ...]:
-    """Return what no sandbox of a run may see of the store: every run's record, and the worktrees of other runs."""
-    own = directory.worktrees / directory.run_id
-    if not own.is_dir():
-        return (directory.path.parent, directory.worktrees)
-    return (directory.path.parent, *(path for path in sorted(directory.worktrees.iterdir()) if path != own))
+    """Return what no sandbox of a run may see of the store: every run's record, and the worktrees of other runs.
+
+    A worktree that was kept, and that this run was started in, counts as its own.
+    """
+    workspace = directory.record.workspace
+    places = (directory.worktrees / directory.run_id, *((Path(workspace),) if workspace else ()))
+    worktrees = _children(directory.worktrees)
+    others = [path for path in worktrees if not any(place.is_relative_to(path) for place in places)]
+    if len(others) == len(worktrees):
+        return (directory.path.parent, directory.worktrees)  # with those that other runs will make
+    return (directory.path.parent, *others)
+
+
+def _children(path: Path) -> list[Path]:
+    try:
+        return sorted(path.iterdir())
+    except OSError:
+        return []
 
 
 def utc_now() -> str:

@@ -16,7 +16,16 @@ import msgspec
 import pytest
 
 from gateway.errors import UsageError
-from gateway.store import RunDirectory, RunStatus, RunStore, StoreError, read_record, reap_run, store_home
+from gateway.store import (
+    RunDirectory,
+    RunStatus,
+    RunStore,
+    StoreError,
+    hidden_directories,
+    read_record,
+    reap_run,
+    store_home,
+)
 
 
 def permissions(path: Path) -> int:
@@ -311,3 +320,15 @@ def test_the_record_is_plain_json_for_other_programs(tmp_path: Path) -> None:
     assert data["command"] == ["make", "test"]
     assert data["owner"]["host"] == socket.gethostname()
     assert data["status"] == "running"
+
+
+def test_records_and_the_worktrees_of_others_are_hidden(tmp_path: Path) -> None:
+    store = RunStore(tmp_path)
+    trees = tmp_path / "worktrees"
+    with store.create(workspace="/elsewhere") as run:
+        assert hidden_directories(run) == (store.runs, trees)
+        for name in (run.run_id, "kept", "other"):
+            (trees / name / "project").mkdir(parents=True)
+        assert hidden_directories(run) == (store.runs, trees / "kept", trees / "other")
+    with store.create(workspace=str(trees / "kept" / "project")) as again:
+        assert hidden_directories(again) == (store.runs, trees / run.run_id, trees / "other")
