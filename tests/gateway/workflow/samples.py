@@ -1,6 +1,6 @@
 """One file that uses every declaration and every property of the language."""
 
-EVERYTHING = r'''## Everything, once.
+EVERYTHING = r"""## Everything, once.
 vars:
   place: string = "${PROJECT_DIR}"   ## a comment behind a value
   count: int = 3
@@ -241,4 +241,4 @@ workflow everything:
   script -> done
   approve -> done
   sums -> done
-'''
+"""
