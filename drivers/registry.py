@@ -36,3 +36,13 @@ def select_driver(name: str | None, *, environ: Mapping[str, str]) -> Driver:
     if (missing := driver.availability()) is not None:
         raise DriverError(missing)
     return driver
+
+
+def why_nothing_isolates(environ: Mapping[str, str]) -> str:
+    """Say what each driver that isolates lacks on this host, and how to get it.
+
+    :param environ: environment variables, as for `select_driver`.
+    """
+    drivers = [make(environ) for make in DRIVERS.values()]
+    lacks = [driver.availability() for driver in drivers if driver.capabilities.isolates]
+    return "; ".join(text for text in lacks if text is not None) or "no driver isolates on this host"

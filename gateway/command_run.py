@@ -7,7 +7,8 @@ from pathlib import Path
 
 import trio
 
-from drivers.registry import select_driver
+from drivers.base import DriverError
+from drivers.registry import select_driver, why_nothing_isolates
 from drivers.spec import NetworkSpec, SandboxSpec
 from gateway.errors import ConfigError, UsageError
 from gateway.event_log import EventLog
@@ -58,6 +59,9 @@ def run_in_sandbox(request: CommandRequest) -> int:
     """
     spec = build_spec(request)
     driver = select_driver(request.driver_name, environ=os.environ)
+    if request.driver_name is None and not driver.capabilities.isolates:
+        # Whoever asks for a sandbox gets one or an error; to go without has to be said (--driver noop).
+        raise DriverError(why_nothing_isolates(os.environ))
     driver.check(spec)
     workspace = working_directory()
     store = RunStore(store_home(request.store_dir, os.environ))

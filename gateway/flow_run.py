@@ -11,7 +11,7 @@ import trio
 
 from drivers.base import Driver, RunInfo, Sandbox
 from drivers.noop import NoopDriver
-from drivers.registry import DRIVERS, select_driver
+from drivers.registry import select_driver, why_nothing_isolates
 from drivers.spec import SandboxSpec
 from gateway import events as record
 from gateway.egress.stats import Stats
@@ -140,7 +140,7 @@ def _plan(request: FlowRequest, workspace: Path) -> _Plan:
     if resolution.spec is not None or any(node.spec is not None for node in nodes.values()):
         driver = select_driver(request.driver_name, environ=os.environ)
         if request.driver_name is None and not driver.capabilities.isolates:
-            reason = _why_no_driver()
+            reason = why_nothing_isolates(os.environ)
             for node in nodes.values():
                 if node.placement is Placement.OWN and node.spec is not None:  # somebody wrote it: it never degrades
                     degrade(replace(resolution, explicit=True, source=node.source, wanted=node.spec.mode), reason)
@@ -175,13 +175,6 @@ def _read(path: Path) -> Flow:
             f"{path} is over {MAX_FLOW_BYTES} bytes", cure="no workflow needs that; is it the right file?"
         )
     return parse_flow(content, file=str(path))
-
-
-def _why_no_driver() -> str:
-    """Say what each driver that isolates lacks on this host."""
-    drivers = [make(os.environ) for make in DRIVERS.values()]
-    lacks = [driver.availability() for driver in drivers if driver.capabilities.isolates]
-    return "; ".join(text for text in lacks if text is not None) or "no driver isolates on this host"
 
 
 async def _conduct(plan: _Plan, directory: RunDirectory, workspace: Path, notify: Callable[[str], None]) -> int:

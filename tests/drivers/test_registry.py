@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from drivers.base import DriverError
-from drivers.registry import DRIVERS, select_driver
+from drivers.registry import DRIVERS, select_driver, why_nothing_isolates
 from tests.drivers.helpers import PATH
 
 
@@ -27,3 +27,8 @@ def test_the_one_that_was_asked_for(tmp_path: Path) -> None:
 def test_those_that_are_not_here(name: str) -> None:
     with pytest.raises(DriverError, match="bubblewrap, noop"):
         select_driver(name, environ={})
+
+
+def test_why_nothing_isolates(tmp_path: Path) -> None:
+    assert "apt-get install bubblewrap" in why_nothing_isolates({"PATH": str(tmp_path)})
+    assert why_nothing_isolates({"PATH": PATH}) == "no driver isolates on this host"

@@ -306,3 +306,10 @@ def test_the_record_of_runs_is_not_visible_inside(iterion: Iterion) -> None:
     done = iterion.run("sandbox", "run", "--store-dir", "store", "--", "ls", "-A", "store/runs")
     assert (done.returncode, done.stdout) == (0, b"")
     assert Path(iterion.folder, "store/runs").is_dir()
+
+
+def test_a_sandbox_that_cannot_be_had_is_an_error_and_never_the_host(iterion: Iterion, tmp_path: Path) -> None:
+    refused = iterion.run("sandbox", "run", "--allow", "a.test", "--", "true", env={"PATH": str(tmp_path)})
+    assert refused.returncode == 1
+    assert b"bubblewrap is not installed" in refused.stderr
+    assert iterion.runs() == []
