@@ -13,7 +13,7 @@ from gateway import events as record
 from gateway.errors import exit_code_of, is_expected, primary_error
 from gateway.event_log import EventLog
 from gateway.notices import show_error
-from gateway.signals import cancel_on_signal
+from gateway.signals import cancel_on_signal, note_signals
 from gateway.store import RunDirectory, RunStatus, StoreError
 
 __all__ = ["conduct_run"]
@@ -57,9 +57,15 @@ async def conduct_run(
     except OSError as error:
         raise StoreError(f"{directory.events}: {error.strerror or error}") from error
     ending = _Ending(directory, log)
+    work = trio.CancelScope()
     stopped: list[Signals] = []
     failure: BaseException | None = None
     code = 1
+
+    def stop(number: Signals) -> None:
+        stopped.append(number)
+        notify(f"{number.name}: stopping (once more to stop at once)")
+        work.cancel()
 
     def end_now(number: Signals) -> None:
         at_once()
@@ -67,33 +73,32 @@ async def conduct_run(
         log.close()
 
     try:
-        async with trio.open_nursery() as recorder:
-            await recorder.start(log.run)
+        with note_signals() as early:
             log.emit(started)
-            work = trio.CancelScope()
-
-            def stop(number: Signals) -> None:
-                stopped.append(number)
-                notify(f"{number.name}: stopping (once more to stop at once)")
-                work.cancel()
-
-            try:
-                with work:
-                    await recorder.start(cancel_on_signal, stop, end_now)
-                    code = await body(log)
-            except Exception as error:
-                failure = primary_error(error)
-            recorder.cancel_scope.cancel()
-        if stopped and (failure is not None or work.cancelled_caught):
-            if failure is not None:
-                _show(failure)
-            code = 128 + stopped[0]
-            ending.cancelled(stopped[0].name, code)
-        elif failure is not None:
-            code = exit_code_of(failure)
-            ending.failed(_show(failure), code)
-        else:
-            ending.finished(code)
+            async with trio.open_nursery() as watch:
+                await watch.start(cancel_on_signal, stop, end_now)
+                if early:
+                    stop(early[0])
+                async with trio.open_nursery() as recorder:
+                    await recorder.start(log.run)
+                    try:
+                        with work:
+                            code = await body(log)
+                    except Exception as error:
+                        failure = primary_error(error)
+                    recorder.cancel_scope.cancel()
+                watch.cancel_scope.cancel()
+            # What is signalled from here on is too late to stop anything, and must not leave half of an end.
+            if stopped and (failure is not None or work.cancelled_caught):
+                if failure is not None:
+                    _show(failure)
+                code = 128 + stopped[0]
+                ending.cancelled(stopped[0].name, code)
+            elif failure is not None:
+                code = exit_code_of(failure)
+                ending.failed(_show(failure), code)
+            else:
+                ending.finished(code)
     except BaseException:
         ending.cancelled("cancelled", 130)
         raise

@@ -256,18 +256,17 @@ def _record_start(
 @asynccontextmanager
 async def _supervision(sandbox: Sandbox, events: EventLog, node_id: str | None) -> AsyncIterator[None]:
     """End the block as soon as the sandbox dies by itself, and record that, whoever notices it first."""
-    recorded = False
+    loss: SandboxLost | None = None
 
-    def record_loss(description: str) -> None:
-        nonlocal recorded
-        if not recorded:
-            recorded = True
+    def record_loss(description: str) -> SandboxLost:
+        nonlocal loss
+        if loss is None:
+            loss = SandboxLost(f"the {sandbox.driver} sandbox died: {description}")
             events.emit(record.SandboxLost(driver=sandbox.driver, error=description), node_id=node_id)
+        return loss
 
     async def supervise() -> None:
-        description = await sandbox.wait_lost()
-        record_loss(description)
-        raise SandboxLost(f"the {sandbox.driver} sandbox died: {description}")
+        raise record_loss(await sandbox.wait_lost())
 
     try:
         async with trio.open_nursery() as users:
@@ -276,9 +275,12 @@ async def _supervision(sandbox: Sandbox, events: EventLog, node_id: str | None) 
             users.cancel_scope.cancel()
     except BaseExceptionGroup as group:
         # A command that is just being started meets the death before the supervisor hears of it.
-        lost = [error for error in error_leaves(group) if isinstance(error, SandboxLost)]
+        leaves = list(error_leaves(group))
+        lost = [error for error in leaves if isinstance(error, SandboxLost)]
         if lost:
-            record_loss(str(lost[0]))
+            said = record_loss(str(lost[0]))
+            if len(lost) == len(leaves):
+                raise said from None
         raise
 
 

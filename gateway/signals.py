@@ -2,14 +2,34 @@
 
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Final
 
 import trio
 
-__all__ = ["STOP_SIGNALS", "cancel_on_signal"]
+__all__ = ["STOP_SIGNALS", "cancel_on_signal", "note_signals"]
 
 STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@contextmanager
+def note_signals() -> Iterator[list[signal.Signals]]:
+    """Collect the stop signals that nobody else handles, for as long as the block lasts; ignored ones stay ignored.
+
+    Put it round `cancel_on_signal`: a signal that comes before that listens can then be answered late, and one that
+    comes afterwards, while the end of the run is being recorded, does not cut that short.
+    """
+    noted: list[signal.Signals] = []
+    handlers = {number: signal.getsignal(number) for number in STOP_SIGNALS}
+    before = {number: handler for number, handler in handlers.items() if handler is not signal.SIG_IGN}
+    for number in before:
+        signal.signal(number, lambda got, _: noted.append(signal.Signals(got)))
+    try:
+        yield noted
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 async def cancel_on_signal(

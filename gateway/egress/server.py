@@ -155,6 +155,8 @@ class EgressServer:
 
     async def _handle(self, *, task_status: trio.TaskStatus[trio.Nursery]) -> None:
         """Run the relay and the handlers in the shielded scope, until stopped and the last handler has ended."""
+        # If we are being cancelled, `start` waits for the end of this task, which its shield would put off for ever.
+        await trio.lowlevel.checkpoint_if_cancelled()
         with self._handling:
             async with trio.open_nursery() as helpers:
                 helpers.start_soon(self.relay.run)

@@ -131,6 +131,8 @@ def cut_now(sock: socket.socket) -> None:
 def _unsent(sock: socket.socket) -> int:
     """Return how many bytes the peer's kernel has not acknowledged; 0 where there is no peer any more."""
     try:
+        if peer_of(sock) is Peer.GONE:
+            return 0  # the kernel goes on counting what was on its way when the reset came
         return int(struct.unpack("i", fcntl.ioctl(sock, termios.TIOCOUTQ, b"\0\0\0\0"))[0])
     except (OSError, ValueError):
         return 0

@@ -5,7 +5,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -209,11 +209,12 @@ def children_named(pid: int, name: str) -> list[int]:
     found, queue = [], [pid]
     while queue:
         current = queue.pop()
-        for task in Path(f"/proc/{current}/task").glob("*/children"):
-            for child in map(int, task.read_text().split()):
-                queue.append(child)
-                if Path(f"/proc/{child}/comm").read_text().strip() == name:
-                    found.append(child)
+        with suppress(OSError):  # it has just ended
+            for task in Path(f"/proc/{current}/task").glob("*/children"):
+                for child in map(int, task.read_text().split()):
+                    queue.append(child)
+                    if Path(f"/proc/{child}/comm").read_text().strip() == name:
+                        found.append(child)
     return found
 
 
@@ -371,8 +372,9 @@ def test_a_sandbox_that_is_killed_as_its_command_ends(iterion: Iterion, attempt:
         assert process.stdout is not None
         wait_for_text(process.stdout, b"ready")
         time.sleep(attempt / 2000)
-        for pid in children_named(process.pid, "bwrap")[:1]:
-            os.kill(pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):
+            for pid in children_named(process.pid, "bwrap")[:1]:
+                os.kill(pid, signal.SIGKILL)
         code = process.wait(10)
     run = iterion.last
     assert (code, run.record["status"]) in ((0, "done"), (1, "failed"))

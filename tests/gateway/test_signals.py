@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 import trio
 
-from gateway.signals import STOP_SIGNALS, cancel_on_signal
+from gateway.signals import STOP_SIGNALS, cancel_on_signal, note_signals
 
 
 @pytest.fixture
@@ -23,8 +23,9 @@ def heeded() -> Iterator[None]:
         signal.signal(number, handler)
 
 
+@pytest.mark.usefixtures("heeded")
 @pytest.mark.parametrize("number", STOP_SIGNALS)
-async def test_the_first_signal_is_reported_once(number: signal.Signals, heeded: None) -> None:
+async def test_the_first_signal_is_reported_once(number: signal.Signals) -> None:
     seen: list[signal.Signals] = []
     reported = trio.Event()
 
@@ -101,3 +102,22 @@ trio.run(main)
 """
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, timeout=30, check=False)
     assert ended.returncode == 128 + signal.SIGINT
+
+
+@pytest.mark.usefixtures("heeded")
+def test_signals_that_nobody_handles_are_noted() -> None:
+    before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
+    with note_signals() as noted:
+        for number in STOP_SIGNALS:
+            signal.raise_signal(number)
+    assert noted == list(STOP_SIGNALS)
+    assert {number: signal.getsignal(number) for number in STOP_SIGNALS} == before
+
+
+@pytest.mark.usefixtures("heeded")
+def test_ignored_signals_are_not_noted() -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    with note_signals() as noted:
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+        signal.raise_signal(signal.SIGHUP)
+    assert noted == []

@@ -178,6 +178,33 @@ def tcp_server(serve: Callable[[socket.socket], None]) -> Iterator[int]:
                 thread.join()
 
 
+ECHO_PROGRAM = """
+import socket, threading
+def echo(client):
+    try:
+        while data := client.recv(65536):
+            client.sendall(data)
+    except OSError:
+        pass
+    client.close()
+with socket.create_server(("127.0.0.1", 0)) as listener:
+    print(listener.getsockname()[1], flush=True)
+    while True:
+        threading.Thread(target=echo, args=(listener.accept()[0],), daemon=True).start()
+"""
+
+
+@contextmanager
+def echo_process() -> Iterator[int]:
+    """Serve an echo from another process, for tests that look at the descriptors of this one; gives the port."""
+    with subprocess.Popen([sys.executable, "-c", ECHO_PROGRAM], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        try:
+            yield int(process.stdout.readline())
+        finally:
+            process.kill()
+
+
 def echo(client: socket.socket) -> None:
     """Send back what comes, until it ends."""
     while data := client.recv(65536):

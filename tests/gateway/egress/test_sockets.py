@@ -145,3 +145,12 @@ async def test_cutting_what_is_closed() -> None:
     sock = socket.socket()
     sock.close()
     await cut(sock, timeout_s=2)
+
+
+async def test_cutting_does_not_wait_for_a_peer_that_reset_what_was_sent() -> None:
+    with tcp_pair() as (ours, peer):
+        peer.close()
+        assert ours.send(b"too late") == len(b"too late")
+        await trio.lowlevel.wait_readable(ours)  # the reset, to what was sent to nobody
+        with trio.fail_after(1):
+            await cut(ours, timeout_s=10)
