@@ -225,10 +225,10 @@ async def _worktree(
     worktree = await create_worktree(
         workspace, directory.worktrees / directory.run_id, name=directory.record.run_name, environ=os.environ
     )
-    for warning in worktree.warnings:
-        notify(f"worktree: {warning}")
-    directory.update(worktree=str(worktree.path), branch=worktree.branch)
     try:
+        for warning in worktree.warnings:
+            notify(f"worktree: {warning}")
+        directory.update(worktree=str(worktree.path), branch=worktree.branch)
         yield worktree
     finally:
         outcome = None

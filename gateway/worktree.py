@@ -89,7 +89,8 @@ async def create_worktree(workspace: Path, destination: Path, *, name: str, envi
     Raises:
         GitError: it is no repository, has no commit, or git fails.
 
-    Cancellation, like failure, may leave a directory that `git worktree prune` forgets once it is removed.
+    Cancellation takes effect before it is made; what has begun is finished, because git, when it is killed, leaves
+    its own children running and the branch behind.
     """
     common_dir, top, prefix, base = await _locate(workspace, environ)
     overrides = await filter_overrides(workspace, environ)
@@ -102,9 +103,10 @@ async def create_worktree(workspace: Path, destination: Path, *, name: str, envi
     branch = BRANCH_PREFIX + name
     destination.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     arguments = ["worktree", "add", "--quiet", "--no-track", "-b", branch, str(destination), base]
-    done = await run_git(arguments, cwd=top, environ=environ, config=overrides)
-    git_output(done, f"cannot make a worktree in {destination}")
-    found = await run_git(["rev-parse", "--absolute-git-dir"], cwd=destination, environ=environ)
+    with trio.CancelScope(shield=True):
+        done = await run_git(arguments, cwd=top, environ=environ, config=overrides)
+        git_output(done, f"cannot make a worktree in {destination}")
+        found = await run_git(["rev-parse", "--absolute-git-dir"], cwd=destination, environ=environ)
     git_dir = _path(git_output(found, "cannot find the new worktree"))
     info = os.stat(destination)
     return Worktree(

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
+import trio
 
 from gateway.host_git import GitError
 from gateway.worktree import Worktree, WorktreeOutcome, create_worktree, finish_worktree, in_git_repository
@@ -94,6 +95,21 @@ async def test_uncommitted_changes_are_not_in_it_and_that_is_said(make: Make, re
     worktree = await make()
     assert (worktree.path / "app" / "code").read_text() == "one\n"
     assert worktree.warnings == (f"2 uncommitted changes in {repository} are not in the run's worktree",)
+
+
+@pytest.mark.parametrize("after_ms", range(0, 40, 2))
+async def test_cancelled_while_it_is_made_it_is_there_or_nothing_is(
+    make: Make, repository: Path, tmp_path: Path, after_ms: int
+) -> None:
+    worktree = None
+    with trio.move_on_after(after_ms / 1000):
+        worktree = await make()
+    if worktree is not None:
+        assert not (await finish(worktree)).kept
+    assert not (tmp_path / "home" / "w" / "run").exists()
+    assert git(repository, "branch", "--format=%(refname:short)") == "main"
+    assert not list((repository / ".git").glob("worktrees/*"))
+    assert not list((repository / ".git").rglob("*.lock"))
 
 
 async def test_what_is_no_repository_is_refused(tmp_path: Path, repository: Path) -> None:
