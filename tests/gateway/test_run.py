@@ -280,6 +280,28 @@ def test_a_signal_at_any_moment_of_the_start_leaves_nothing(iterion: Iterion, de
 
 
 @pytest.mark.real
+@pytest.mark.parametrize("delay_ms", range(150, 500, 25))
+def test_a_workflow_that_is_stopped_at_any_moment_leaves_no_worktree(iterion: Iterion, delay_ms: int) -> None:
+    mark = unique_seconds()
+    flow = FLOW.format(seconds=mark).replace("  sandbox: auto", "  sandbox: auto\n  worktree: auto")
+    iterion.write("flow.bot", flow)
+    git = ("git", "-c", "user.name=Jo", "-c", "user.email=jo@example.com")
+    for arguments in (("init", "-q", "-b", "main"), ("add", "."), ("commit", "-q", "-m", "first")):
+        subprocess.run([*git, *arguments], cwd=iterion.folder, env=iterion.environment, check=True)
+    with iterion.start("run", "flow.bot") as process:
+        time.sleep(delay_ms / 1000)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) in (143, -signal.SIGTERM)
+        assert not processes_with(mark)
+    assert not list((iterion.store / "worktrees").glob("*"))
+    branches = subprocess.run(["git", "branch"], cwd=iterion.folder, capture_output=True, text=True, check=True)
+    assert branches.stdout == "* main\n"
+    for run in iterion.runs():
+        if run.record["status"] != "running":
+            check_record(run, "cancelled")
+
+
+@pytest.mark.real
 @pytest.mark.parametrize("attempt", range(5))
 def test_a_signal_at_the_moment_of_the_end_is_one_or_the_other(iterion: Iterion, attempt: int) -> None:
     with iterion.start("sandbox", "run", "--", "sh", "-c", "echo ready") as process:
