@@ -1,9 +1,10 @@
 """``iterion sandbox run``: one command as one run, from its flags to its exit code."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from signal import Signals
 
 import trio
 
@@ -16,6 +17,7 @@ from gateway.events import RunStarted
 from gateway.notices import BlockedHosts, make_notify, show_summary
 from gateway.run import conduct_run
 from gateway.sandbox_session import RunContext, SandboxPlan, SandboxSession, open_sandbox
+from gateway.signals import note_signals
 from gateway.standard_streams import choose_streams
 from gateway.store import RunDirectory, RunStore, hidden_directories, store_home
 from gateway.terminal import has_terminal, join_streams, join_terminal, restore_terminal, terminal_size
@@ -67,21 +69,24 @@ def run_in_sandbox(request: CommandRequest) -> int:
     store = RunStore(store_home(request.store_dir, os.environ))
     store.reap_stale_runs()
     mode, source = spec.mode, "cli: iterion sandbox run"
-    with store.create(
-        run_id=request.run_id,
-        command=request.command,
-        workspace=str(workspace),
-        sandbox={
-            "mode": mode,
-            "source": source,
-            "driver": driver.name,
-            "network_mode": spec.network.effective_mode.value,
-        },
-    ) as directory:
+    with (
+        note_signals() as signals,
+        store.create(
+            run_id=request.run_id,
+            command=request.command,
+            workspace=str(workspace),
+            sandbox={
+                "mode": mode,
+                "source": source,
+                "driver": driver.name,
+                "network_mode": spec.network.effective_mode.value,
+            },
+        ) as directory,
+    ):
         plan = SandboxPlan(
             spec=spec, driver=driver, mode=mode, source=source, host_state_source="cli flag --host-state"
         )
-        return trio.run(_conduct, request, plan, directory, workspace)
+        return trio.run(_conduct, request, plan, directory, workspace, signals)
 
 
 def build_spec(request: CommandRequest) -> SandboxSpec:
@@ -140,7 +145,13 @@ def reap_runs(store_dir: Path | None) -> list[str]:
     return [*lines, f"{len(reaped)} stale run{'' if len(reaped) == 1 else 's'} cleaned up"]
 
 
-async def _conduct(request: CommandRequest, plan: SandboxPlan, directory: RunDirectory, workspace: Path) -> int:
+async def _conduct(
+    request: CommandRequest,
+    plan: SandboxPlan,
+    directory: RunDirectory,
+    workspace: Path,
+    signals: Sequence[Signals],
+) -> int:
     notify = make_notify(quiet=request.quiet)
     blocked = BlockedHosts()
 
@@ -173,6 +184,7 @@ async def _conduct(request: CommandRequest, plan: SandboxPlan, directory: RunDir
         body,
         notify=notify,
         at_once=restore_terminal,
+        before=signals,
     )
 
 

@@ -1,10 +1,11 @@
 """``iterion run``: one workflow as one run, from its file to its exit code."""
 
 import os
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from signal import Signals
 from typing import Final
 
 import trio
@@ -21,6 +22,7 @@ from gateway.flow_executor import FlowExecutor, NodePlan
 from gateway.notices import BlockedHosts, make_notify, show_summary
 from gateway.run import conduct_run
 from gateway.sandbox_session import RunContext, SandboxPlan, SandboxSession, open_sandbox
+from gateway.signals import note_signals
 from gateway.store import RunDirectory, RunStore, hidden_directories, store_home
 from gateway.version import __version__
 from gateway.workflow.engine import check_supported, run_workflow
@@ -100,18 +102,21 @@ def run_flow(request: FlowRequest) -> int:
     store = RunStore(store_home(request.store_dir, os.environ))
     store.reap_stale_runs()
     resolution = plan.resolution
-    with store.create(
-        run_id=request.run_id,
-        flow=str(request.file.absolute()),
-        vars=plan.variables,
-        workspace=str(workspace),
-        sandbox={
-            "mode": resolution.mode,
-            "source": resolution.source,
-            "driver": plan.driver.name if plan.driver is not None else "none",
-        },
-    ) as directory:
-        return trio.run(_conduct, plan, directory, workspace, notify)
+    with (
+        note_signals() as signals,
+        store.create(
+            run_id=request.run_id,
+            flow=str(request.file.absolute()),
+            vars=plan.variables,
+            workspace=str(workspace),
+            sandbox={
+                "mode": resolution.mode,
+                "source": resolution.source,
+                "driver": plan.driver.name if plan.driver is not None else "none",
+            },
+        ) as directory,
+    ):
+        return trio.run(_conduct, plan, directory, workspace, notify, signals)
 
 
 def _plan(request: FlowRequest, workspace: Path) -> _Plan:
@@ -177,7 +182,9 @@ def _read(path: Path) -> Flow:
     return parse_flow(content, file=str(path))
 
 
-async def _conduct(plan: _Plan, directory: RunDirectory, workspace: Path, notify: Callable[[str], None]) -> int:
+async def _conduct(
+    plan: _Plan, directory: RunDirectory, workspace: Path, notify: Callable[[str], None], signals: Sequence[Signals]
+) -> int:
     async def body(events: EventLog) -> int:
         blocked = BlockedHosts()
         events.subscribe(blocked.see)
@@ -211,7 +218,7 @@ async def _conduct(plan: _Plan, directory: RunDirectory, workspace: Path, notify
         worktree=plan.flow.workflow.worktree,
         version=__version__,
     )
-    return await conduct_run(directory, started, body, notify=notify)
+    return await conduct_run(directory, started, body, notify=notify, before=signals)
 
 
 @asynccontextmanager

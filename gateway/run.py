@@ -3,7 +3,7 @@
 import gc
 import sys
 import traceback
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from signal import Signals
 from typing import Final
 
@@ -30,6 +30,7 @@ async def conduct_run(
     *,
     notify: Callable[[str], None],
     at_once: Callable[[], None] = lambda: None,
+    before: Sequence[Signals] = (),
 ) -> int:
     """Carry out one run and record how it ended.
 
@@ -39,6 +40,7 @@ async def conduct_run(
         body: does the work under the run's one cancel scope and returns the exit code.
         notify: shows one line to the person who started the run; errors are shown without it.
         at_once: what must still be done when a second signal ends the process without waiting for anything.
+        before: stop signals that came before this was called.
 
     Returns:
         The exit code: what ``body`` returned, the code of the error that it raised, or 128 plus the number of the
@@ -77,8 +79,8 @@ async def conduct_run(
             log.emit(started)
             async with trio.open_nursery() as watch:
                 await watch.start(cancel_on_signal, stop, end_now)
-                if early:
-                    stop(early[0])
+                if signalled := [*before, *early]:
+                    stop(signalled[0])
                 async with trio.open_nursery() as recorder:
                     await recorder.start(log.run)
                     try:

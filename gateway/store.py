@@ -13,8 +13,10 @@ just being made, never work on one run together. The owner's identity in the rec
 of another host is left alone, because its locks may not be visible here.
 """
 
+import contextlib
 import fcntl
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -42,6 +44,8 @@ __all__ = [
 ]
 
 HOME_VARIABLE = "ITERION_HOME"
+HALF_MADE_AGE_S: Final = 60.0
+"How old a run's directory without a record must be, so that none that is just being made is taken for abandoned."
 _DIRECTORY_MODE = 0o700
 _FILE_MODE = 0o600
 
@@ -305,6 +309,9 @@ class RunStore:
         for path in self._directories():
             try:
                 run = reap_run(path)
+            except FileNotFoundError:
+                _remove_half_made(path)
+                continue
             except (OSError, StoreError, msgspec.DecodeError):
                 continue  # half made, of somebody else, or on a full disk: left for the next time
             if run is not None:
@@ -367,6 +374,18 @@ def reap_run(path: Path, *, read: Callable[[Path], RunRecord] = read_record) -> 
         return ReapedRun(record=record, path=path, clean=clean)
     finally:
         os.close(lock_fd)
+
+
+def _remove_half_made(path: Path) -> None:
+    """Remove the directory of a run whose owner was killed before it had written a record."""
+    with contextlib.suppress(OSError):
+        if any((path / name).exists() for name in ("run.json", "events.jsonl")):
+            return
+        if time.time() - path.stat().st_mtime < HALF_MADE_AGE_S:
+            return
+        with contextlib.suppress(FileNotFoundError):  # it did not get as far as the lock
+            os.close(_lock(path, create=False))
+        remove_tree(path)
 
 
 def _is_candidate(record: RunRecord) -> bool:

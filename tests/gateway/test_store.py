@@ -219,6 +219,27 @@ def test_H61_finished_half_made_and_damaged_runs_are_left_alone(tmp_path: Path) 
     assert store.reap_stale_runs() == ()
 
 
+@pytest.mark.parametrize("lock", ["absent", "free", "held"])
+def test_H61_an_old_directory_without_a_record_is_removed_unless_somebody_holds_it(tmp_path: Path, lock: str) -> None:
+    store = RunStore(tmp_path)
+    half, recorded = store.runs / "half", store.runs / "recorded"
+    (half / "scratch").mkdir(parents=True)
+    recorded.mkdir()
+    (recorded / "events.jsonl").touch()
+    held = None
+    if lock != "absent":
+        held = (half / "lock").open("w")
+    if lock == "held" and held is not None:
+        fcntl.flock(held, fcntl.LOCK_EX)
+    for path in (half, recorded):
+        os.utime(path, (1, 1))
+    assert store.reap_stale_runs() == ()
+    assert half.exists() is (lock == "held")
+    assert recorded.exists()
+    if held is not None:
+        held.close()
+
+
 def test_H61_a_lock_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
     store = RunStore(tmp_path)
     target = tmp_path / "target"
