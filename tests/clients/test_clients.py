@@ -22,7 +22,7 @@ StartOrigin = Callable[[str, Application], Origin]
 def _python() -> str:
     """Return a Python that is visible inside: the sandbox has another home than the one ours may be installed in."""
     ours = Path(sys.executable).resolve()
-    return "/usr/bin/python3" if ours.is_relative_to(Path.home()) else sys.executable
+    return "/usr/bin/python3" if ours.is_relative_to(Path.home()) else str(ours)
 
 
 def _git(folder: Path, *arguments: str) -> str:
