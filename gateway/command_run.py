@@ -10,11 +10,12 @@ import trio
 
 from drivers.base import DriverError
 from drivers.registry import select_driver, why_nothing_isolates
-from drivers.spec import NetworkSpec, SandboxSpec
-from gateway.errors import ConfigError, UsageError
+from drivers.spec import SandboxSpec
+from gateway.errors import UsageError
 from gateway.event_log import EventLog
 from gateway.events import RunStarted
 from gateway.notices import BlockedHosts, make_notify, show_summary
+from gateway.policy_flags import network_from_flags
 from gateway.run import conduct_run
 from gateway.sandbox_session import RunContext, SandboxPlan, SandboxSession, open_sandbox
 from gateway.signals import note_signals
@@ -23,7 +24,6 @@ from gateway.store import RunDirectory, RunStore, hidden_directories, store_home
 from gateway.terminal import has_terminal, join_streams, join_terminal, restore_terminal, terminal_size
 from gateway.version import __version__
 from gateway.workspace import working_directory
-from policy.rules import RuleSource, RuleText
 
 __all__ = ["CommandRequest", "reap_runs", "run_in_sandbox"]
 
@@ -94,28 +94,14 @@ def build_spec(request: CommandRequest) -> SandboxSpec:
 
     Raises:
         ConfigError: the policy file cannot be used.
+        PolicyError: a rule cannot be used.
         UsageError: a flag's value cannot be used.
         SpecError: the whole cannot be honoured; one line for each problem.
     """
-    network = NetworkSpec(mode="allowlist")
-    if request.policy_file is not None:
-        from gateway.policy_file import load_network_file  # the YAML library costs every start 10 ms
-
-        network = load_network_file(request.policy_file)
-    if network.mode is None:
-        raise ConfigError(
-            f"{request.policy_file}: no mode, so nothing would be enforced",
-            cure="write `mode: allowlist` (or `mode: denylist`, or `mode: open` to run without the proxy)",
-        )
-    source = RuleSource(origin="cli", file="--allow", line=None)
-    network = replace(
-        network,
-        rules=(*network.rules, *(RuleText(text=text, source=source) for text in request.allow)),
-        hosts={**network.hosts, **_static_hosts(request.resolve)},
-    )
+    network = network_from_flags(request.policy_file, request.allow)
+    network = replace(network, hosts={**network.hosts, **_static_hosts(request.resolve)})
     if request.enforcement is not None:
         network = replace(network, enforcement=request.enforcement)  # type: ignore[arg-type] # a click.Choice
-    network.build_policy()  # says what is wrong with a rule in fewer words than the whole spec would
     spec = SandboxSpec(
         mode="inline" if request.image else "auto",
         image=request.image,

@@ -1,19 +1,19 @@
 """Would this be allowed, and by which rule? The engine of the proxy, asked about hosts without a connection."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 from typing import Any, Final
 
 from drivers.spec import NetworkSpec, SpecError
 from gateway.egress.interfaces import host_addresses
-from gateway.errors import ConfigError, UsageError
-from gateway.policy_file import load_network_file
+from gateway.errors import UsageError
+from gateway.policy_flags import network_from_flags
 from policy.engine import Engine
 from policy.host import parse_host, shown
 from policy.lint import Finding, lint
-from policy.rules import Decision, Judgement, Policy, Rule, RuleSource, RuleText
+from policy.rules import Decision, Judgement, Policy, Rule
 
 __all__ = ["Checked", "Report", "check_hosts", "load_network"]
 
@@ -107,12 +107,7 @@ def load_network(policy_file: Path | None, allow: Sequence[str]) -> NetworkSpec:
     """
     if policy_file is None and not allow:
         raise UsageError("no policy to check against", cure="add --policy FILE or --allow PATTERN")
-    network = NetworkSpec(mode="allowlist") if policy_file is None else load_network_file(policy_file)
-    rules = tuple(RuleText(text, RuleSource("cli")) for text in allow)
-    network = replace(network, rules=(*network.rules, *rules))
-    if network.mode is None:
-        raise ConfigError(f"{policy_file}: no mode, so nothing would be enforced", cure="write `mode: allowlist`")
-    network.build_policy()  # first, because its problems start with file and line
+    network = network_from_flags(policy_file, allow)
     problems = tuple(network.problems())
     if problems:
         raise SpecError(problems)
